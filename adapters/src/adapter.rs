@@ -1,0 +1,141 @@
+//! The contract between the gateway and one platform: [`Adapter`] is called down, [`Inbound`] is called up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{ChatTarget, InboundMessage, OutboundMessage, Platform};
+
+/// One platform account that can hear and speak.
+#[async_trait]
+pub trait Adapter: Send + Sync {
+    /// The platform it speaks.
+    fn platform(&self) -> Platform;
+
+    /// Hears until `stop` is cancelled, and recovers from every failure by itself, for ever. A message counts as received
+    /// only once `inbound.accept` returned `Ok`; until then the platform must keep it. Returns soon after `stop`.
+    async fn listen(&self, inbound: Arc<dyn Inbound>, stop: CancellationToken);
+
+    /// Cuts a reply (Markdown) into parts that each fit one message of the platform, the mark `↻ ` included.
+    /// Joined, the plain texts give the reply's text. Blank text gives no part.
+    fn split(&self, markdown: &str) -> Vec<Part>;
+
+    /// Sends one part, once. Retries and waiting are the caller's; a refused format is sent again without markup here.
+    /// Returns the platform's message id. Must not hang: it ends with [`SendError::Unknown`] at its own deadline.
+    async fn send(&self, message: &OutboundMessage) -> Result<String, SendError>;
+
+    /// Shows "typing…" once. Best effort: failures are ignored.
+    async fn typing(&self, target: &ChatTarget);
+
+    /// Says how a turn goes on while the model speaks. `text` is the whole answer so far. Only for platforms that show
+    /// partial answers; the final answer always comes through [`Adapter::send`].
+    fn partial(&self, _target: &ChatTarget, _reply_to: &str, _text: &str) {}
+
+    /// Whether [`Adapter::partial`] does anything.
+    fn shows_partial(&self) -> bool {
+        false
+    }
+
+    /// How long after a first attempt the platform itself refuses the same nonce, so that a repeat cannot say it twice.
+    fn repeat_is_safe_for(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The connection's state as it is now.
+    fn status(&self) -> Status;
+}
+
+/// How an adapter hands a message to the gateway.
+#[async_trait]
+pub trait Inbound: Send + Sync {
+    /// Stores the message. `Ok` means it is durable (or was already known) and the platform may forget it.
+    async fn accept(&self, message: InboundMessage) -> Result<(), NotAccepted>;
+}
+
+/// The message was not stored: the adapter keeps it with the platform and offers it again later.
+#[derive(Debug, thiserror::Error)]
+#[error("the message could not be stored: {0}")]
+pub struct NotAccepted(pub String);
+
+/// A piece of a reply that fits one platform message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// In the platform's own format (Telegram: HTML). Equal to `plain` where the platform has none.
+    pub formatted: String,
+    /// The same text without markup, sent when the platform refuses the format.
+    pub plain: String,
+}
+
+/// Why a send did not succeed, by what may be done next.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The platform asks to wait. Nothing was sent.
+    #[error("the platform asks to wait {} s", .0.as_secs())]
+    RetryAfter(Duration),
+    /// It certainly did not arrive (no connection); it may be sent again freely.
+    #[error("not sent: {0}")]
+    NotSent(String),
+    /// It may have arrived: the connection broke or timed out after the request went out.
+    #[error("the outcome is unknown: {0}")]
+    Unknown(String),
+    /// Refused for good (blocked, chat not found). Sending again is useless.
+    #[error("refused: {0}")]
+    Refused(String),
+}
+
+/// What an adapter's connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AdapterState {
+    /// Hears and can speak.
+    Connected,
+    /// Trying, for the first time or again.
+    Connecting,
+    /// Does not work; it goes on trying, or a person must act.
+    Failed,
+}
+
+/// The state with the reason for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The state.
+    pub state: AdapterState,
+    /// Why it is not connected, one sentence without secrets.
+    pub error: Option<String>,
+}
+
+/// Where an adapter writes its status and others read or await it.
+#[derive(Debug, Clone)]
+pub struct StatusCell(watch::Sender<Status>);
+
+impl Default for StatusCell {
+    fn default() -> Self {
+        Self(watch::Sender::new(Status { state: AdapterState::Connecting, error: None }))
+    }
+}
+
+impl StatusCell {
+    /// The status now.
+    pub fn get(&self) -> Status {
+        self.0.borrow().clone()
+    }
+
+    /// Sets the status; returns whether it changed, so that a change is logged once.
+    pub fn set(&self, state: AdapterState, error: Option<String>) -> bool {
+        let new = Status { state, error };
+        self.0.send_if_modified(|old| {
+            let changed = *old != new;
+            *old = new;
+            changed
+        })
+    }
+
+    /// Follows the status.
+    pub fn watch(&self) -> watch::Receiver<Status> {
+        self.0.subscribe()
+    }
+}

@@ -1,0 +1,11 @@
+//! What hookgate speaks with the outside world: message types, the [`Adapter`] contract and one module per platform.
+//!
+//! This crate knows platforms and nothing of the gateway: it calls up through [`Inbound`] and is called down through
+//! [`Adapter`]. It stores nothing, decides nothing about access, and never talks to a model.
+#![warn(missing_docs)]
+
+mod adapter;
+mod message;
+
+pub use adapter::{Adapter, AdapterState, Inbound, NotAccepted, Part, SendError, Status, StatusCell};
+pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Quoted, Source};

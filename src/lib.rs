@@ -1,0 +1,7 @@
+//! hookgate, a self-hosted messaging gateway.
+
+pub mod agent;
+pub mod config;
+pub mod session;
+pub mod store;
+pub mod webhook;

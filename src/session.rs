@@ -1,0 +1,154 @@
+//! Sessions and turns as plain types: which conversation a message belongs to, and what is remembered of it.
+
+use hookgate_adapters::{ChatType, Source};
+use serde::{Deserialize, Serialize};
+
+/// Names a conversation across resets, `agent:main:telegram:dm:42` (`spec/hermes-gateway.md` §2.5).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SessionKey(pub String);
+
+/// Who shares a conversation in groups and threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sharing {
+    /// Everybody in a group has a conversation of their own. Reference key `group_sessions_per_user`, default true.
+    pub group_sessions_per_user: bool,
+    /// The same inside threads. Reference key `thread_sessions_per_user`, default false.
+    pub thread_sessions_per_user: bool,
+}
+
+impl Default for Sharing {
+    fn default() -> Self {
+        Self { group_sessions_per_user: true, thread_sessions_per_user: false }
+    }
+}
+
+impl SessionKey {
+    /// The conversation a message from `source` belongs to. Binding: `vectors/session_key.json`.
+    pub fn of(source: &Source, sharing: Sharing) -> Self {
+        let mut key = format!("agent:main:{}", source.platform);
+        let mut push = |segment: &str| {
+            key.push(':');
+            key.push_str(segment);
+        };
+        let thread = source.thread_id.as_deref().filter(|id| !id.is_empty());
+        let user = source.user_id.as_deref().filter(|id| !id.is_empty());
+        let chat = Some(source.chat_id.as_str()).filter(|id| !id.is_empty());
+        push(source.chat_type.as_str());
+        if source.chat_type == ChatType::Dm {
+            if let Some(chat) = chat {
+                push(chat);
+                if let Some(thread) = thread {
+                    push(thread);
+                }
+            } else if let Some(participant) = user.or(thread) {
+                push(participant);
+            }
+            return Self(key);
+        }
+        if let Some(chat) = chat {
+            push(chat);
+        }
+        if let Some(thread) = thread {
+            push(thread);
+        }
+        let per_user = sharing.group_sessions_per_user && (thread.is_none() || sharing.thread_sessions_per_user);
+        if let Some(user) = user.filter(|_| per_user) {
+            push(user);
+        }
+        Self(key)
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for SessionKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One remembered conversation, from its first message to a reset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Session {
+    /// `20261130_190813_0a1b2c3d`: UTC start and eight hex digits.
+    pub id: String,
+    /// The conversation it is a stretch of.
+    pub key: SessionKey,
+    /// Platform of its first message.
+    pub platform: String,
+    /// Chat of its first message.
+    pub chat_id: String,
+    /// User of its first message.
+    pub user_id: Option<String>,
+    /// Name of the chat or user, for listings.
+    pub name: Option<String>,
+    /// Unix milliseconds.
+    pub started_at: i64,
+    /// Unix milliseconds of the last message.
+    pub updated_at: i64,
+    /// Unix milliseconds; `None` while it is the current one of its key.
+    pub ended_at: Option<i64>,
+    /// `reset`, `webhook_complete`, …
+    pub end_reason: Option<String>,
+    /// How many messages it remembers.
+    pub messages: i64,
+}
+
+/// Who said a remembered message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The person (or the webhook).
+    User,
+    /// The model.
+    Assistant,
+}
+
+impl Role {
+    /// The name in the store and in model requests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+}
+
+/// One remembered message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Remembered {
+    /// Who said it.
+    pub role: Role,
+    /// What was said.
+    pub text: String,
+    /// How its turn ended.
+    pub status: TurnStatus,
+    /// Unix milliseconds.
+    pub at: i64,
+}
+
+/// How a turn ended; also the `status` of `agent:end` (`spec/decisions.md` §2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TurnStatus {
+    /// There is an answer.
+    Completed,
+    /// The model or the gateway could not answer; the user was told.
+    Failed,
+    /// Stopped by a person or by the gateway's own stop.
+    Interrupted,
+}
+
+impl TurnStatus {
+    /// The name in the store and in hook payloads.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Everything durable, behind the [`Store`] trait: sessions, messages, inbox, outbox, webhook deliveries.
+//!
+//! Each method that changes something is one transaction and is on disk when it returns. The rows' life:
+//! inbox `waiting → running → done`; outbox `waiting → sending → sent | uncertain | dead | held`;
+//! delivery `accepted → delivered | failed`, or `ignored`. Nothing here decides what is said to whom.
+
+use async_trait::async_trait;
+use hookgate_adapters::{ChatTarget, InboundMessage, Part};
+use serde::{Deserialize, Serialize};
+
+use crate::session::{Remembered, Role, Session, SessionKey, TurnStatus};
+
+/// Orders everything that was ever accepted: Unix milliseconds in the upper bits and a counter below, never falling,
+/// also when the clock does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct InboxId(pub i64);
+
+/// The same for parts of replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct OutboxId(pub i64);
+
+/// Why the store could not do it, by what the caller does next.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The disk is full, read-only or busy: the same call may work later.
+    #[error("the store cannot write now: {0}")]
+    Unavailable(String),
+    /// The database file is damaged: it must be opened anew, which repairs what can be repaired.
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
+    /// A person must act: wrong version, no permission, a bad address. One full sentence.
+    #[error("{0}")]
+    Unusable(String),
+    /// A defect of ours.
+    #[error("the store failed: {0}")]
+    Internal(String),
+}
+
+/// What the gateway takes in: a message with what the store and the lanes need to know of it. Stored as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// The message.
+    pub message: InboundMessage,
+    /// Where the answers go; empty means: to where the message came from.
+    #[serde(default)]
+    pub deliver: Vec<Target>,
+    /// Set when the message is a webhook delivery: its text is data, never a command.
+    #[serde(default)]
+    pub delivery: Option<DeliveryRef>,
+}
+
+/// Where a webhook's answer goes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// The log: the stored record is the delivery.
+    Log,
+    /// A chat.
+    Chat(ChatTarget),
+}
+
+/// Names a webhook delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DeliveryRef {
+    /// The route that received it.
+    pub route: String,
+    /// The provider's id for it, or the hash of the signed bytes.
+    pub delivery_id: String,
+}
+
+/// What became of an offered message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// Stored now.
+    New(InboxId),
+    /// Known already; nothing was written.
+    Duplicate,
+}
+
+/// A webhook delivery to be recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewDelivery {
+    /// Which one.
+    pub delivery: DeliveryRef,
+    /// SHA-256 of the body, hex.
+    pub body_hash: String,
+    /// Its event type.
+    pub event: String,
+    /// The names of its targets, for listings: `log`, `telegram:42`.
+    pub target: String,
+    /// Refuse a body that this route has seen under another id (`replay_guard: body`).
+    pub replay_guard: bool,
+    /// What to do with it.
+    pub work: DeliveryWork,
+}
+
+/// What a delivery leads to, stored in the same transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeliveryWork {
+    /// Nothing: the event was not wanted.
+    Ignore,
+    /// A turn.
+    Turn(Box<SessionedMessage>),
+    /// Replies, without a turn (`deliver_only`). None: the record is the delivery, and it is `delivered` at once.
+    Send(Vec<NewReply>),
+}
+
+/// An accepted message with the conversation it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionedMessage {
+    /// Its conversation.
+    pub session_key: SessionKey,
+    /// The message.
+    pub accepted: Accepted,
+}
+
+/// What became of an offered delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeliveryAdmission {
+    /// Stored now (also: again, after it had failed).
+    New {
+        /// The stored message, when it leads to a turn.
+        inbox: Option<InboxId>,
+        /// The stored parts, when it leads to a send.
+        outbox: Vec<OutboxId>,
+    },
+    /// The same id with the same body is known.
+    Duplicate,
+    /// The same id came with another body, or (under `replay_guard`) the same body with another id.
+    Conflict,
+}
+
+/// A stored message that is not finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboxRow {
+    /// Its place in the order.
+    pub id: InboxId,
+    /// Its conversation.
+    pub session_key: SessionKey,
+    /// How often a turn of it was started, this one included.
+    pub attempts: i64,
+    /// The message.
+    pub accepted: Accepted,
+    /// Unix milliseconds when it was stored.
+    pub accepted_at: i64,
+}
+
+/// A reply to one chat: one or more parts that follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewReply {
+    /// The chat.
+    pub target: ChatTarget,
+    /// The platform's id of the message it answers; anchors the first part.
+    pub reply_to: Option<String>,
+    /// In order; never empty.
+    pub parts: Vec<Part>,
+    /// The delivery whose state follows this reply's.
+    pub delivery: Option<DeliveryRef>,
+}
+
+/// A message to be remembered in the current session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMessage {
+    /// Who said it.
+    pub role: Role,
+    /// What was said.
+    pub text: String,
+    /// How its turn ended.
+    pub status: TurnStatus,
+}
+
+/// The end of an inbox row: everything that must become true together.
+#[derive(Debug, Clone, Default)]
+pub struct Finish {
+    /// The session the turn ran in, with what it remembers.
+    pub remember: Option<(String, Vec<NewMessage>)>,
+    /// Replies to store.
+    pub replies: Vec<NewReply>,
+    /// End the current session of the row's key, with this reason.
+    pub end_session: Option<&'static str>,
+    /// Close the other messages of the same key that still wait and were accepted before this one (`/new`).
+    pub close_waiting_before: bool,
+    /// The delivery is done without a send (target `log`, or a silent answer): `Ok` delivered, `Err` failed and why.
+    pub delivery: Option<(DeliveryRef, Result<(), String>)>,
+}
+
+/// What [`Store::finish`] wrote.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// The stored parts, in order.
+    pub outbox: Vec<OutboxId>,
+    /// The messages closed by `close_waiting_before`.
+    pub closed: Vec<InboxId>,
+    /// The session ended by `end_session`.
+    pub ended_session: Option<String>,
+}
+
+/// A stored part, claimed for sending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutboxRow {
+    /// Its place in the order.
+    pub id: OutboxId,
+    /// The first part of the same reply.
+    pub reply: OutboxId,
+    /// The chat.
+    pub target: ChatTarget,
+    /// The message it answers (first part only).
+    pub reply_to: Option<String>,
+    /// The text.
+    pub part: Part,
+    /// How often it was tried, this one included.
+    pub attempts: i64,
+    /// An earlier attempt may have arrived.
+    pub marked: bool,
+    /// The delivery whose state follows.
+    pub delivery: Option<DeliveryRef>,
+    /// Unix milliseconds when it was stored.
+    pub created_at: i64,
+    /// Unix milliseconds of the first attempt, if there was one before.
+    pub first_attempt_at: Option<i64>,
+}
+
+/// The next thing to do for a chat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextSend {
+    /// This part, now recorded as `sending`.
+    Part(Box<OutboxRow>),
+    /// Nothing before this time (Unix milliseconds).
+    NotBefore(i64),
+    /// Nothing waits for this chat.
+    Nothing,
+}
+
+/// How an attempt at a part ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SendRecord {
+    /// The platform confirmed it, under this id.
+    Sent(String),
+    /// It did not arrive: wait until then (Unix milliseconds) and try again, unmarked unless it was marked before.
+    Again {
+        /// Unix milliseconds.
+        not_before: i64,
+        /// Why.
+        error: String,
+    },
+    /// It may have arrived: try again, marked.
+    AgainMarked {
+        /// Unix milliseconds.
+        not_before: i64,
+        /// Why.
+        error: String,
+    },
+    /// It may have arrived and is not repeated: `uncertain`. Later parts of the reply go on.
+    Uncertain(String),
+    /// It may have arrived and waits for a person (`uncertain_sends: hold`): `held`, with the later parts of the reply.
+    Held(String),
+    /// It will not be sent, nor the later parts of the reply: `dead`.
+    Dead(String),
+}
+
+/// How many rows of each kind there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Messages that wait for their turn.
+    pub inbox_waiting: i64,
+    /// Turns under way.
+    pub inbox_running: i64,
+    /// Parts to be sent, under way included.
+    pub outbox_waiting: i64,
+    /// Parts that may have arrived: marked and not confirmed, `uncertain` or `held`.
+    pub outbox_uncertain: i64,
+    /// Parts given up.
+    pub outbox_dead: i64,
+}
+
+/// What a start found unfinished.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Messages to be dispatched again, in order, with their keys and whether a turn of them had been started.
+    pub inbox: Vec<(InboxId, SessionKey)>,
+    /// Chats with parts to send.
+    pub targets: Vec<ChatTarget>,
+    /// How many sends had an unknown outcome.
+    pub uncertain: u64,
+}
+
+/// A recorded delivery, for listings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeliveryRow {
+    /// The route.
+    pub route: String,
+    /// The delivery's id.
+    pub delivery_id: String,
+    /// Its event type.
+    pub event: String,
+    /// Its targets.
+    pub target: String,
+    /// `accepted`, `ignored`, `delivered`, `failed`.
+    pub state: String,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Unix milliseconds.
+    pub received_at: i64,
+}
+
+/// What happens to sends whose outcome is unknown (`uncertain_sends`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UncertainSends {
+    /// Repeated once, marked.
+    #[default]
+    Resend,
+    /// Kept and listed.
+    Hold,
+}
+
+/// The durable state of one gateway. One process owns a database; reading beside it is safe.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Stores a message, unless its `dedup_key` is known.
+    async fn accept(&self, message: SessionedMessage) -> Result<Admission, StoreError>;
+
+    /// Records a delivery and what it leads to, unless its id is known and did not fail.
+    async fn accept_delivery(&self, delivery: NewDelivery) -> Result<DeliveryAdmission, StoreError>;
+
+    /// Looks a delivery up without writing: `None` when it is unknown or had failed.
+    async fn known_delivery(
+        &self,
+        delivery: &DeliveryRef,
+        body_hash: &str,
+    ) -> Result<Option<DeliveryAdmission>, StoreError>;
+
+    /// `waiting → running`, counting the attempt. `None` when the row is not waiting (any more).
+    async fn claim(&self, id: InboxId) -> Result<Option<InboxRow>, StoreError>;
+
+    /// `running → waiting` without counting the attempt: the gateway stops and the turn starts anew next time.
+    async fn unclaim(&self, id: InboxId) -> Result<(), StoreError>;
+
+    /// `waiting | running → done` together with all of `finish`. `None` when the row was done already: nothing is written.
+    async fn finish(&self, id: InboxId, finish: Finish) -> Result<Option<Finished>, StoreError>;
+
+    /// The current session of a key, made from `accepted` when there is none; true when it is new.
+    async fn open_session(&self, key: &SessionKey, accepted: &Accepted) -> Result<(Session, bool), StoreError>;
+
+    /// The current session of a key, if there is one.
+    async fn current_session(&self, key: &SessionKey) -> Result<Option<Session>, StoreError>;
+
+    /// The newest messages of a session, oldest first: at most `messages`, and at most `chars` characters together.
+    async fn history(&self, session_id: &str, messages: u32, chars: usize) -> Result<Vec<Remembered>, StoreError>;
+
+    /// Sessions, last used first.
+    async fn sessions(&self, limit: u32) -> Result<Vec<Session>, StoreError>;
+
+    /// A session by its id, or the current (else last) one of a key.
+    async fn find_session(&self, id_or_key: &str) -> Result<Option<Session>, StoreError>;
+
+    /// Ends the current session of a key or id; the ended session, if there was one.
+    async fn end_session(&self, id_or_key: &str, reason: &'static str) -> Result<Option<Session>, StoreError>;
+
+    /// The oldest unsent part for a chat (platform, account and chat id; threads share the queue), `waiting → sending`.
+    async fn next_send(&self, target: &ChatTarget) -> Result<NextSend, StoreError>;
+
+    /// Records how an attempt ended, and what follows for the reply's other parts and its delivery. `Some` when the
+    /// delivery is settled now: delivered or failed.
+    async fn record_send(
+        &self,
+        id: OutboxId,
+        record: SendRecord,
+    ) -> Result<Option<(DeliveryRef, Result<(), String>)>, StoreError>;
+
+    /// At start, before anything else: `running` rows wait again; `sending` rows become `waiting` and marked, or `held`.
+    /// `repeat_is_safe_ms` tells for a platform how long after the first attempt a repeat needs no mark.
+    async fn recover(
+        &self,
+        policy: UncertainSends,
+        repeat_is_safe_ms: &(dyn for<'a> Fn(&'a ChatTarget) -> i64 + Send + Sync),
+    ) -> Result<Unfinished, StoreError>;
+
+    /// Counts for the status.
+    async fn counts(&self) -> Result<Counts, StoreError>;
+
+    /// Newest deliveries first, of one route or of all.
+    async fn deliveries(&self, route: Option<&str>, limit: u32) -> Result<Vec<DeliveryRow>, StoreError>;
+
+    /// Writes a row and reads it back: whether the store works now.
+    async fn probe(&self) -> Result<(), StoreError>;
+
+    /// Deletes what is finished and older than `days`, deliveries older than 7 days, then the oldest finished rows while
+    /// the database is larger than `max_bytes`. Returns how many rows went.
+    async fn retain(&self, days: u32, max_bytes: u64) -> Result<u64, StoreError>;
+
+    /// Waits for writes under way and closes the files.
+    async fn close(&self);
+}

@@ -1,0 +1,3 @@
+//! Webhooks: from a signed request to a stored delivery.
+
+pub mod route;
