@@ -3,23 +3,14 @@
 //! This crate knows neither messages nor models: payloads are a public wire format and stay the same when internals change.
 #![warn(missing_docs)]
 
-use std::borrow::Cow;
+mod directive;
+mod event;
+mod hook;
+pub mod payload;
+mod registry;
 
-/// Names one moment. See the table in `event.rs`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Event(pub Cow<'static, str>);
-
-/// What a hook is told.
-pub trait Payload: serde::Serialize + Send + 'static {}
-
-/// What a deciding hook answers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Directive {
-    /// Go on.
-    #[default]
-    Allow,
-}
-
-/// Who is told and asked.
-#[derive(Debug, Default)]
-pub struct Registry {}
+pub use directive::Directive;
+pub use event::{Answers, EVENTS, Event, EventRow, Fires, System, is_known, matches, suggest};
+pub use hook::{Hook, HookError};
+pub use payload::Payload;
+pub use registry::{HookStats, Registry};
