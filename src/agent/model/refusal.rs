@@ -294,6 +294,13 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_key_is_told_from_a_refused_one() {
+        let sentence = |with_key| of_status(401, "", None, Asked { with_key, ..ASKED }).for_user;
+        assert!(sentence(false).starts_with("The model's provider wants a key; set model.api_key (or OPENAI_API_KEY)"));
+        assert!(sentence(true).starts_with("The model's provider refused the key; check model.api_key"));
+    }
+
+    #[test]
     fn error_objects_inside_a_successful_answer() {
         let of = |error: Value| {
             let error = of_error_object(&error, ASKED);
