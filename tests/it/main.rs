@@ -1,1 +1,4 @@
+//! Conversations with the parts of the gateway and with the gateway as a whole.
 
+mod agent;
+mod support;

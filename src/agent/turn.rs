@@ -1,0 +1,248 @@
+//! What hooks are told in the course of a turn (`spec/hermes-hooks.md` §2.5). Each payload is built only when somebody
+//! listens. The turn is its own task here: `task_id` is the session's id, as in the reference.
+
+use std::time::SystemTime;
+
+use hookgate_hooks::payload::{
+    AgentStep, ApiError, ApiRequestError, OnSessionEnd, OnSessionStart, PostApiRequest, PostLlmCall, PreApiRequest,
+    PreLlmCall, Sanitised, TransformLlmOutput,
+};
+use hookgate_hooks::{Event, Registry};
+use serde_json::{Value, json};
+
+use super::TurnRequest;
+use super::model::{About, ModelError, ModelReply, Retry};
+use crate::session::{Role, TurnStatus};
+
+/// A turn and who answers it.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'a> {
+    pub(super) request: &'a TurnRequest,
+    pub(super) about: &'a About,
+}
+
+impl Turn<'_> {
+    pub(super) fn session_start(&self) -> OnSessionStart {
+        OnSessionStart {
+            session_id: self.request.session_id.clone(),
+            model: self.about.name.clone(),
+            platform: self.request.platform.clone(),
+        }
+    }
+
+    pub(super) fn pre_llm_call(&self) -> PreLlmCall {
+        PreLlmCall {
+            session_id: self.request.session_id.clone(),
+            task_id: self.request.session_id.clone(),
+            turn_id: self.request.turn_id.clone(),
+            user_message: json!(self.request.text),
+            conversation_history: self.history(),
+            is_first_turn: self.request.is_first_turn,
+            model: self.about.name.clone(),
+            platform: self.request.platform.clone(),
+            sender_id: self.request.sender_id.clone().unwrap_or_default(),
+        }
+    }
+
+    /// `agent:step` before the first request, when no tool has been called.
+    pub(super) fn first_step(&self) -> AgentStep {
+        AgentStep {
+            platform: self.request.platform.clone(),
+            user_id: self.request.sender_id.clone(),
+            session_id: self.request.session_id.clone(),
+            iteration: 1,
+            tool_names: Vec::new(),
+            tools: Vec::new(),
+        }
+    }
+
+    pub(super) fn transform_llm_output(&self, response: &str) -> TransformLlmOutput {
+        TransformLlmOutput {
+            response_text: response.to_owned(),
+            session_id: self.request.session_id.clone(),
+            model: self.about.name.clone(),
+            platform: self.request.platform.clone(),
+        }
+    }
+
+    pub(super) fn post_llm_call(&self, answer: &str) -> PostLlmCall {
+        let mut conversation = self.history();
+        conversation.push(said(Role::User, &self.request.text));
+        conversation.push(said(Role::Assistant, answer));
+        PostLlmCall {
+            session_id: self.request.session_id.clone(),
+            task_id: self.request.session_id.clone(),
+            turn_id: self.request.turn_id.clone(),
+            user_message: json!(self.request.text),
+            assistant_response: answer.to_owned(),
+            conversation_history: conversation,
+            model: self.about.name.clone(),
+            platform: self.request.platform.clone(),
+        }
+    }
+
+    fn session_end(&self, status: TurnStatus) -> OnSessionEnd {
+        OnSessionEnd {
+            session_id: self.request.session_id.clone(),
+            task_id: self.request.session_id.clone(),
+            turn_id: self.request.turn_id.clone(),
+            completed: status == TurnStatus::Completed,
+            interrupted: status == TurnStatus::Interrupted,
+            model: self.about.name.clone(),
+            platform: self.request.platform.clone(),
+            failed: status == TurnStatus::Failed,
+        }
+    }
+
+    fn history(&self) -> Vec<Value> {
+        self.request.history.iter().map(|message| said(message.role, &message.text)).collect()
+    }
+}
+
+fn said(role: Role, content: &str) -> Value {
+    json!({ "role": role.as_str(), "content": content })
+}
+
+/// Tells `on_session_end` when it goes out of scope, so that every turn that began is told to have ended.
+pub(super) struct TurnEnd<'a> {
+    hooks: &'a Registry,
+    turn: Turn<'a>,
+    /// Interrupted, unless the turn came to another end.
+    pub(super) status: TurnStatus,
+}
+
+impl<'a> TurnEnd<'a> {
+    pub(super) fn new(hooks: &'a Registry, turn: Turn<'a>) -> Self {
+        Self { hooks, turn, status: TurnStatus::Interrupted }
+    }
+}
+
+impl Drop for TurnEnd<'_> {
+    fn drop(&mut self) {
+        self.hooks.emit(&Event::ON_SESSION_END, || self.turn.session_end(self.status));
+    }
+}
+
+/// One attempt at one request.
+pub(super) struct Call<'a> {
+    turn: Turn<'a>,
+    /// Unix seconds.
+    started_at: f64,
+}
+
+/// Requests of a turn are counted from 1; without tools there is one.
+const API_CALL: u32 = 1;
+
+impl<'a> Call<'a> {
+    pub(super) fn start(turn: Turn<'a>) -> Self {
+        Self { turn, started_at: unix_seconds() }
+    }
+
+    pub(super) fn pre_api_request(&self, body: &Value) -> PreApiRequest {
+        let Turn { request, about } = self.turn;
+        let messages = messages_of(body).to_vec();
+        let contents = messages.iter().filter_map(|message| message.get("content")?.as_str());
+        let characters = contents.map(|content| content.chars().count() as u64).sum::<u64>();
+        PreApiRequest {
+            task_id: request.session_id.clone(),
+            turn_id: request.turn_id.clone(),
+            api_request_id: self.id(),
+            session_id: request.session_id.clone(),
+            user_message: json!(request.text),
+            conversation_history: self.turn.history(),
+            platform: request.platform.clone(),
+            model: about.name.clone(),
+            provider: about.provider.to_owned(),
+            base_url: about.base_url.clone(),
+            api_mode: about.api_mode.to_owned(),
+            api_call_count: API_CALL,
+            message_count: messages.len(),
+            request_messages: messages,
+            tool_count: 0,
+            approx_input_tokens: characters.div_ceil(4),
+            request_char_count: characters,
+            max_tokens: None,
+            started_at: self.started_at,
+            middleware_trace: Vec::new(),
+            request: Sanitised::request(body),
+        }
+    }
+
+    pub(super) fn post_api_request(&self, reply: &ModelReply, body: &Value) -> PostApiRequest {
+        let Turn { request, about } = self.turn;
+        let ended_at = unix_seconds();
+        let message = json!({ "role": "assistant", "content": reply.text, "tool_calls": null });
+        let finish_reason = reply.finish_reason.as_deref().unwrap_or("stop");
+        let usage = reply.usage.clone().unwrap_or_default();
+        PostApiRequest {
+            task_id: request.session_id.clone(),
+            turn_id: request.turn_id.clone(),
+            api_request_id: self.id(),
+            session_id: request.session_id.clone(),
+            platform: request.platform.clone(),
+            model: about.name.clone(),
+            provider: about.provider.to_owned(),
+            base_url: about.base_url.clone(),
+            api_mode: about.api_mode.to_owned(),
+            api_call_count: API_CALL,
+            api_duration: ended_at - self.started_at,
+            started_at: self.started_at,
+            ended_at,
+            finish_reason: finish_reason.to_owned(),
+            message_count: messages_of(body).len(),
+            response_model: reply.model.clone(),
+            response: Sanitised::response(reply.model.as_deref(), finish_reason, &message, &usage),
+            usage,
+            assistant_content_chars: reply.text.chars().count(),
+            assistant_message: message,
+            assistant_tool_call_count: 0,
+        }
+    }
+
+    pub(super) fn api_request_error(
+        &self,
+        error: &ModelError,
+        retry_count: u32,
+        max_retries: u32,
+        body: &Value,
+    ) -> ApiRequestError {
+        let Turn { request, about } = self.turn;
+        let ended_at = unix_seconds();
+        ApiRequestError {
+            task_id: request.session_id.clone(),
+            turn_id: request.turn_id.clone(),
+            api_request_id: self.id(),
+            session_id: request.session_id.clone(),
+            platform: request.platform.clone(),
+            model: about.name.clone(),
+            provider: about.provider.to_owned(),
+            base_url: about.base_url.clone(),
+            api_mode: about.api_mode.to_owned(),
+            api_call_count: API_CALL,
+            api_duration: ended_at - self.started_at,
+            started_at: self.started_at,
+            ended_at,
+            status_code: error.status,
+            retry_count,
+            max_retries,
+            retryable: error.retry != Retry::Never,
+            reason: error.reason.as_str().to_owned(),
+            error: ApiError { kind: error.reason.as_str().to_owned(), message: error.cause.clone() },
+            request: Sanitised::request(body),
+        }
+    }
+
+    /// The same for all attempts at a request.
+    fn id(&self) -> String {
+        format!("{}:{API_CALL}", self.turn.request.turn_id)
+    }
+}
+
+/// The messages as they go over the wire.
+fn messages_of(body: &Value) -> &[Value] {
+    body.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

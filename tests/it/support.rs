@@ -1,0 +1,3 @@
+//! The outside world, as the tests see it.
+
+pub(crate) mod fake_model;
