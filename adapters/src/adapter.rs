@@ -45,8 +45,26 @@ pub trait Adapter: Send + Sync {
         Duration::ZERO
     }
 
+    /// Which parts of a reply the caller is to anchor to the message they answer (`reply_to_mode` of the platform).
+    fn reply_to_mode(&self) -> ReplyToMode {
+        ReplyToMode::First
+    }
+
     /// The connection's state as it is now.
     fn status(&self) -> Status;
+}
+
+/// Which parts of a reply are anchored to the message they answer (`spec/hermes-gateway.md` §2.1, `reply_to_mode`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplyToMode {
+    /// The first part.
+    #[default]
+    First,
+    /// Every part.
+    All,
+    /// None.
+    Off,
 }
 
 /// How an adapter hands a message to the gateway.

@@ -5,7 +5,12 @@
 #![warn(missing_docs)]
 
 mod adapter;
+mod local;
+mod markdown;
 mod message;
+mod telegram;
 
-pub use adapter::{Adapter, AdapterState, Inbound, NotAccepted, Part, SendError, Status, StatusCell};
+pub use adapter::{Adapter, AdapterState, Inbound, NotAccepted, Part, ReplyToMode, SendError, Status, StatusCell};
+pub use local::{LocalAdapter, LocalEvent, LocalEvents};
 pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Quoted, Source};
+pub use telegram::{TelegramAdapter, TelegramOptions, TelegramSetupError};

@@ -150,7 +150,8 @@ impl fmt::Display for ChatTarget {
 pub struct MediaNote {
     /// The platform's word for it: `photo`, `voice`, `document`, …
     pub kind: String,
-    /// The file's name where the platform tells one.
+    /// The file's name where the platform tells one; of media without a file what tells them apart (a poll's question,
+    /// a place's coordinates).
     #[serde(default)]
     pub name: Option<String>,
 }
@@ -201,6 +202,6 @@ pub struct OutboundMessage {
     pub reply_to: Option<String>,
     /// The same for every attempt at this part: platforms that know nonces refuse the second.
     pub nonce: String,
-    /// An earlier attempt may have arrived: the part is prefixed with `↻ `.
+    /// An earlier attempt may have arrived: the adapter puts `↻ ` in front of the text.
     pub marked: bool,
 }

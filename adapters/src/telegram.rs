@@ -1,0 +1,239 @@
+//! Telegram: a bot account that hears by long polling and speaks in HTML.
+//!
+//! `api` makes one call, `poll` keeps hearing, `update` reads what is heard, `format` writes what is said. Nothing is
+//! stored here: Telegram keeps what was not accepted, and retries of sends are the caller's.
+
+mod api;
+mod format;
+mod poll;
+mod update;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::Value;
+use teloxide::payloads::{SendChatAction, SendMessage};
+use teloxide::types::{ChatAction, ChatId, MessageId, ParseMode, Recipient, ReplyParameters, ThreadId};
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+pub use api::TelegramSetupError;
+use api::{Api, Failure, Refusal};
+
+use crate::{
+    Adapter, AdapterState, ChatTarget, Inbound, OutboundMessage, Part, Platform, ReplyToMode, SendError, Status,
+    StatusCell,
+};
+
+const TOKEN_REFUSED: &str = "Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN";
+/// All of one send, the second tries with less included.
+const SEND_DEADLINE: Duration = Duration::from_secs(30);
+const TYPING_DEADLINE: Duration = Duration::from_millis(1500);
+
+/// How the bot is reached and how it behaves.
+#[derive(Debug, Clone)]
+pub struct TelegramOptions {
+    /// The bot's token, `123456:ABC-DEF`.
+    pub token: SecretString,
+    /// Where the Bot API is, with or without a trailing `/bot`. Default `https://api.telegram.org`.
+    pub base_url: String,
+    /// Messages that waited longer than this are skipped and counted. Default 24 h.
+    pub max_update_age: Duration,
+    /// How long one poll waits at Telegram, in whole seconds from 1 to 50. Default 30 s.
+    pub poll_timeout: Duration,
+    /// Which parts of a reply are anchored. Default the first.
+    pub reply_to_mode: ReplyToMode,
+    /// Whether "typing…" is shown. Default true.
+    pub typing: bool,
+    /// The wait after a first failure of polling; it doubles with each further one. Default 1 s.
+    pub first_retry: Duration,
+    /// The longest such wait, and the wait after a refused token. Default 30 s.
+    pub longest_retry: Duration,
+}
+
+impl TelegramOptions {
+    /// The defaults with this token.
+    pub fn new(token: SecretString) -> Self {
+        Self {
+            token,
+            base_url: "https://api.telegram.org".to_owned(),
+            max_update_age: Duration::from_secs(24 * 3600),
+            poll_timeout: Duration::from_secs(30),
+            reply_to_mode: ReplyToMode::First,
+            typing: true,
+            first_retry: Duration::from_secs(1),
+            longest_retry: Duration::from_secs(30),
+        }
+    }
+}
+
+/// One Telegram bot.
+pub struct TelegramAdapter {
+    api: Api,
+    options: TelegramOptions,
+    status: StatusCell,
+    /// Held while listening: two polls at once would refuse each other.
+    listening: Mutex<()>,
+}
+
+/// The id is all that is needed of the sent message; its absence means that the outcome is unknown.
+#[derive(Deserialize)]
+struct Sent {
+    message_id: i64,
+}
+
+impl TelegramAdapter {
+    /// Checks the options. Nothing is sent before [`Adapter::listen`] or [`Adapter::send`].
+    pub fn new(options: TelegramOptions) -> Result<Self, TelegramSetupError> {
+        let api = Api::new(&options.base_url, options.token.clone())?;
+        Ok(Self { api, options, status: StatusCell::default(), listening: Mutex::new(()) })
+    }
+
+    /// Follows the status.
+    pub fn watch_status(&self) -> watch::Receiver<Status> {
+        self.status.watch()
+    }
+
+    /// Telegram counts in whole seconds, waits 50 at most, and answers at once to 0.
+    fn poll_timeout(&self) -> Duration {
+        Duration::from_secs(self.options.poll_timeout.as_secs().clamp(1, 50))
+    }
+
+    /// How much longer than Telegram was asked to wait its answer may take; after that the connection counts as dead.
+    fn poll_grace(&self) -> Duration {
+        (self.poll_timeout() / 2).min(Duration::from_secs(10))
+    }
+
+    async fn send_once(&self, request: &SendMessage, deadline: Instant) -> Result<String, Failure> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.api.call::<_, Sent>(request, left).await.map(|sent| sent.message_id.to_string())
+    }
+
+    fn send_error(&self, failure: Failure) -> SendError {
+        let refusal = match failure {
+            Failure::NotSent(text) => return SendError::NotSent(text),
+            Failure::Unknown(text) => return SendError::Unknown(text),
+            Failure::Refused(refusal) => refusal,
+        };
+        if refusal.is_about_the_token() {
+            if self.status.set(AdapterState::Failed, Some(TOKEN_REFUSED.to_owned())) {
+                warn!(platform = "telegram", "{TOKEN_REFUSED}");
+            }
+            return SendError::NotSent(TOKEN_REFUSED.to_owned());
+        }
+        match refusal {
+            Refusal { code: 429, retry_after, .. } => {
+                SendError::RetryAfter(retry_after.unwrap_or(Duration::from_secs(1)))
+            }
+            Refusal { migrated_to: Some(chat), .. } => {
+                SendError::Refused(format!("the group was upgraded; its chat id is now {chat}"))
+            }
+            Refusal { description, .. } => SendError::Refused(format!("Telegram says: {description}")),
+        }
+    }
+}
+
+/// What is left out of a request that Telegram refused because of it. `None` if nothing helps.
+fn without_the_refused(refusal: &Refusal, request: &SendMessage, plain: &str) -> Option<(SendMessage, &'static str)> {
+    let request = request.clone();
+    if refusal.code != 400 {
+        None
+    } else if request.parse_mode.is_some() && refusal.says("can't parse entities") {
+        Some((SendMessage { parse_mode: None, text: plain.to_owned(), ..request }, "the format"))
+    } else if request.reply_parameters.is_some()
+        && (refusal.says("replied not found") || refusal.says("reply message not found"))
+    {
+        Some((SendMessage { reply_parameters: None, ..request }, "the message to reply to"))
+    } else if request.message_thread_id.is_some() && refusal.says("thread not found") {
+        Some((SendMessage { message_thread_id: None, ..request }, "the topic"))
+    } else {
+        None
+    }
+}
+
+fn recipient(chat_id: &str) -> Result<Recipient, SendError> {
+    if chat_id.len() > 1 && chat_id.starts_with('@') {
+        return Ok(Recipient::ChannelUsername(chat_id.to_owned()));
+    }
+    let id = chat_id.parse().map_err(|_| SendError::Refused(format!("{chat_id:?} is not a Telegram chat id")))?;
+    Ok(Recipient::Id(ChatId(id)))
+}
+
+fn thread(target: &ChatTarget) -> Result<Option<ThreadId>, SendError> {
+    let Some(thread) = &target.thread_id else { return Ok(None) };
+    let id = thread.parse().map_err(|_| SendError::Refused(format!("{thread:?} is not a Telegram topic id")))?;
+    Ok(Some(ThreadId(MessageId(id))))
+}
+
+fn request(message: &OutboundMessage, mark: &str, anchored: bool) -> Result<SendMessage, SendError> {
+    let text = format!("{mark}{}", message.part.formatted);
+    let mut request = SendMessage::new(recipient(&message.target.chat_id)?, text);
+    request.parse_mode = Some(ParseMode::Html);
+    request.message_thread_id = thread(&message.target)?;
+    // An id that is none of Telegram's cannot be answered; the text is still worth sending.
+    let reply_to = message.reply_to.as_deref().filter(|_| anchored).and_then(|id| id.parse().ok());
+    request.reply_parameters = reply_to.map(|id| ReplyParameters::new(MessageId(id)).allow_sending_without_reply());
+    Ok(request)
+}
+
+#[async_trait]
+impl Adapter for TelegramAdapter {
+    fn platform(&self) -> Platform {
+        Platform::Telegram
+    }
+
+    async fn listen(&self, inbound: Arc<dyn Inbound>, stop: CancellationToken) {
+        let Some(_only_one) = stop.run_until_cancelled(self.listening.lock()).await else { return };
+        poll::Listener::new(self, inbound, stop).run().await;
+        self.status.set(AdapterState::Connecting, None);
+    }
+
+    fn split(&self, markdown: &str) -> Vec<Part> {
+        format::parts(markdown)
+    }
+
+    async fn send(&self, message: &OutboundMessage) -> Result<String, SendError> {
+        let deadline = Instant::now() + SEND_DEADLINE;
+        let mark = if message.marked { format::MARK } else { "" };
+        let plain = format!("{mark}{}", message.part.plain);
+        let mut request = request(message, mark, self.options.reply_to_mode != ReplyToMode::Off)?;
+        loop {
+            let failure = match self.send_once(&request, deadline).await {
+                Ok(id) => return Ok(id),
+                Err(failure) => failure,
+            };
+            // Each round leaves one thing out, so this ends.
+            let Failure::Refused(refusal) = &failure else { return Err(self.send_error(failure)) };
+            let Some((less, refused)) = without_the_refused(refusal, &request, &plain) else {
+                return Err(self.send_error(failure));
+            };
+            let chat_id = &message.target.chat_id;
+            info!(platform = "telegram", chat_id, "sending again without {refused}: {}", refusal.description);
+            request = less;
+        }
+    }
+
+    async fn typing(&self, target: &ChatTarget) {
+        let (true, Ok(chat), Ok(thread)) = (self.options.typing, recipient(&target.chat_id), thread(target)) else {
+            return;
+        };
+        let mut action = SendChatAction::new(chat, ChatAction::Typing);
+        action.message_thread_id = thread;
+        if let Err(failure) = self.api.call::<_, Value>(&action, TYPING_DEADLINE).await {
+            debug!(platform = "telegram", ?failure, "typing was not shown");
+        }
+    }
+
+    fn reply_to_mode(&self) -> ReplyToMode {
+        self.options.reply_to_mode
+    }
+
+    fn status(&self) -> Status {
+        self.status.get()
+    }
+}

@@ -1,0 +1,264 @@
+//! Replies in Telegram's HTML, cut into parts that always parse and always fit.
+//!
+//! Tags are written from runs of styled text, never patched into a string, so they nest by construction; the text is cut
+//! before it is tagged, so a block of code that is cut is closed and opened again with its language.
+//! Rules: core.telegram.org/bots/api#html-style.
+
+use unicode_segmentation::GraphemeCursor;
+
+use crate::Part;
+use crate::markdown::{self, Mark, Run};
+
+/// What a part begins with that may have been said before.
+pub(super) const MARK: &str = "↻ ";
+/// A message holds 4096 UTF-16 units after its markup was read; two stay free for [`MARK`].
+const LONGEST_PART: usize = 4096 - 2;
+/// Above this many bytes a part is sent without markup: Telegram also limits what it parses.
+const LONGEST_HTML: usize = 32 * 1024;
+
+/// The parts of a reply in Markdown. Joined, the plain texts are the reply without markup, but for parts that would be
+/// blank, which Telegram refuses.
+pub(super) fn parts(markdown: &str) -> Vec<Part> {
+    let runs = markdown::read(markdown);
+    let plain: String = runs.iter().map(|run| run.text.as_str()).collect();
+    let mut parts = Vec::new();
+    let mut slices = Slices { runs: &runs, index: 0, offset: 0 };
+    let mut rest = plain.as_str();
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(next_cut(rest));
+        rest = after;
+        let slice = slices.take(piece.len());
+        if !markdown::is_blank(piece) {
+            parts.push(Part { formatted: html(&slice, piece), plain: piece.to_owned() });
+        }
+    }
+    parts
+}
+
+/// How many bytes of a text go into its next part: to the last newline in the second half, else to the last space there,
+/// else as many whole graphemes as fit.
+fn next_cut(text: &str) -> usize {
+    let (mut units, mut newline, mut space) = (0, None, None);
+    for (at, c) in text.char_indices() {
+        units += c.len_utf16();
+        if units > LONGEST_PART {
+            return newline.or(space).unwrap_or_else(|| grapheme_boundary(text, at));
+        }
+        if units > LONGEST_PART / 2 {
+            let end = at + c.len_utf8();
+            match c {
+                '\n' => newline = Some(end),
+                ' ' | '\t' | '\u{3000}' if is_boundary(text, end) => space = Some(end),
+                _ => {}
+            }
+        }
+    }
+    text.len()
+}
+
+fn is_boundary(text: &str, at: usize) -> bool {
+    // A mark that combines with the space before it is rare and short: looking at the next character is enough.
+    text[at..]
+        .chars()
+        .next()
+        .is_none_or(|c| GraphemeCursor::new(at, text.len(), true).is_boundary(text, 0) != Ok(false) || c == ' ')
+}
+
+/// The last grapheme boundary at or before `end`, which is a character boundary; `end` itself inside a grapheme longer
+/// than half a part.
+fn grapheme_boundary(text: &str, end: usize) -> usize {
+    let mut cursor = GraphemeCursor::new(end, text.len(), true);
+    if cursor.is_boundary(text, 0) == Ok(true) {
+        return end;
+    }
+    match cursor.prev_boundary(text, 0) {
+        Ok(Some(at)) if at >= end / 2 => at,
+        _ => end,
+    }
+}
+
+/// Walks along the runs in steps of given lengths.
+struct Slices<'r> {
+    runs: &'r [Run],
+    index: usize,
+    offset: usize,
+}
+
+struct Slice<'r> {
+    text: &'r str,
+    run: &'r Run,
+}
+
+impl<'r> Slices<'r> {
+    /// The next `bytes` bytes, which end at a character boundary.
+    fn take(&mut self, mut bytes: usize) -> Vec<Slice<'r>> {
+        let mut slices = Vec::new();
+        while let Some(run) = self.runs.get(self.index).filter(|_| bytes > 0) {
+            let left = &run.text[self.offset..];
+            let text = &left[..left.len().min(bytes)];
+            bytes -= text.len();
+            self.offset += text.len();
+            slices.push(Slice { text, run });
+            if self.offset == run.text.len() {
+                (self.index, self.offset) = (self.index + 1, 0);
+            }
+        }
+        slices
+    }
+}
+
+fn html(slices: &[Slice<'_>], plain: &str) -> String {
+    let mut html = String::with_capacity(plain.len() * 2);
+    let mut open: Vec<&Mark> = Vec::new();
+    let mut blank = true;
+    for Slice { text, run } in slices.iter().filter(|slice| !slice.run.plain_only) {
+        let common = open.iter().zip(&run.marks).take_while(|(open, wanted)| **open == *wanted).count();
+        close(&mut html, open.drain(common..));
+        for mark in &run.marks[common..] {
+            open_tag(&mut html, mark);
+            open.push(mark);
+        }
+        escape(&mut html, text);
+        blank &= markdown::is_blank(text);
+    }
+    close(&mut html, open.drain(..));
+    if blank || html.len() > LONGEST_HTML {
+        html.clear();
+        escape(&mut html, plain);
+    }
+    html
+}
+
+fn open_tag(html: &mut String, mark: &Mark) {
+    match mark {
+        Mark::Quote(_) => html.push_str("<blockquote>"),
+        Mark::Pre(_, language) if language.is_empty() => html.push_str("<pre>"),
+        Mark::Pre(_, language) => {
+            html.push_str("<pre><code class=\"language-");
+            escape(html, language);
+            html.push_str("\">");
+        }
+        Mark::Link(_, address) => {
+            html.push_str("<a href=\"");
+            escape(html, address);
+            html.push_str("\">");
+        }
+        Mark::Bold => html.push_str("<b>"),
+        Mark::Italic => html.push_str("<i>"),
+        Mark::Strike => html.push_str("<s>"),
+        Mark::Code => html.push_str("<code>"),
+    }
+}
+
+fn close<'m>(html: &mut String, marks: impl DoubleEndedIterator<Item = &'m Mark>) {
+    for mark in marks.rev() {
+        html.push_str(match mark {
+            Mark::Quote(_) => "</blockquote>",
+            Mark::Pre(_, language) if language.is_empty() => "</pre>",
+            Mark::Pre(..) => "</code></pre>",
+            Mark::Link(..) => "</a>",
+            Mark::Bold => "</b>",
+            Mark::Italic => "</i>",
+            Mark::Strike => "</s>",
+            Mark::Code => "</code>",
+        });
+    }
+}
+
+fn escape(html: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\0' => html.push('\u{fffd}'),
+            c => html.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(markdown: &str) -> String {
+        let mut parts = parts(markdown);
+        assert_eq!(parts.len(), 1, "{markdown}");
+        parts.remove(0).formatted
+    }
+
+    fn units(text: &str) -> usize {
+        text.encode_utf16().count()
+    }
+
+    /// The plain texts, after checking that they fit and join to `whole`.
+    fn cut(markdown: &str, whole: &str) -> Vec<String> {
+        let plain: Vec<_> = parts(markdown).into_iter().map(|part| part.plain).collect();
+        assert!(plain.iter().all(|part| units(part) <= LONGEST_PART));
+        assert_eq!(plain.concat(), whole);
+        plain
+    }
+
+    #[test]
+    fn html_is_nested_and_escaped() {
+        for (markdown, expected) in [
+            ("a < b & \"c\"", "a &lt; b &amp; &quot;c&quot;"),
+            ("**b *bi*** x", "<b>b <i>bi</i></b> x"),
+            ("*i **ib***", "<i>i </i><b><i>ib</i></b>"),
+            ("```c++ x=\"1\"\n<&>\n```", "<pre><code class=\"language-c++\">&lt;&amp;&gt;</code></pre>"),
+            ("[x](http://a.b/?c=\"d\"&e)", "<a href=\"http://a.b/?c=&quot;d&quot;&amp;e\">x</a>"),
+            ("> **q**\n\n> r", "<blockquote><b>q</b></blockquote>\n\n<blockquote>r</blockquote>"),
+        ] {
+            assert_eq!(one(markdown), expected, "{markdown}");
+        }
+    }
+
+    #[test]
+    fn blank_text_has_no_parts() {
+        for blank in ["", " \n\t\n", "\u{200b}\u{feff}", "\u{3000}"] {
+            assert!(parts(blank).is_empty(), "{blank:?}");
+        }
+        assert!(parts(&"\n".repeat(9000)).is_empty());
+    }
+
+    #[test]
+    fn cuts_are_at_newlines_then_spaces_then_graphemes() {
+        let words = "word ".repeat(1000);
+        let pieces = cut(&words, &words);
+        assert_eq!(pieces.iter().map(|piece| units(piece)).collect::<Vec<_>>(), [4090, 910]);
+        let lines = format!("{}\n{}", "a".repeat(3000), "b ".repeat(1000));
+        assert_eq!(units(&cut(&lines, &lines)[0]), 3001);
+        let early = format!("{}\n{}", "a".repeat(100), "b".repeat(5000));
+        assert_eq!(units(&cut(&early, &early)[0]), LONGEST_PART);
+        let emoji = "😀".repeat(5000);
+        assert_eq!(cut(&emoji, &emoji).len(), 3);
+        for shift in 0..12 {
+            let family = format!("{}👨‍👩‍👧‍👦{}", "a".repeat(LONGEST_PART - shift), "b".repeat(50));
+            let pieces = cut(&family, &family);
+            assert!(pieces.iter().any(|piece| piece.contains("👨‍👩‍👧‍👦")), "torn at {shift}");
+        }
+        let zalgo = format!("a{}", "\u{301}".repeat(10_000));
+        assert_eq!(cut(&zalgo, &zalgo).len(), 3);
+    }
+
+    #[test]
+    fn code_that_is_cut_is_closed_and_opened_again() {
+        let code = "x = 1\n".repeat(1500);
+        let parts = parts(&format!("```py\n{code}```"));
+        assert_eq!(parts.len(), 3);
+        for part in &parts {
+            assert!(part.formatted.starts_with("<pre><code class=\"language-py\">x = 1\n"), "{}", part.formatted);
+            assert!(part.formatted.ends_with("</code></pre>"));
+        }
+    }
+
+    #[test]
+    fn html_that_would_be_too_long_is_left_out() {
+        let markdown = "**&**`<` ".repeat(900);
+        for part in parts(&markdown) {
+            assert!(part.formatted.len() <= LONGEST_HTML);
+            assert!(!markdown::is_blank(&part.plain));
+        }
+    }
+}

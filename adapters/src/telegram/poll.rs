@@ -1,0 +1,398 @@
+//! Hearing by long polling: sign in, ask for updates, hand each over, and only then move the offset past it.
+//!
+//! There is one poll at a time, each under a deadline of its own, and every failure is retried for ever with growing
+//! waits. The status tells what is the case: `connected` only after a poll was answered.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use teloxide::payloads::{DeleteWebhook, GetMe, GetUpdates, GetWebhookInfo};
+use teloxide::types::{AllowedUpdate, User};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::TelegramAdapter;
+use super::api::{Failure, Refusal};
+use super::update::{self, Verdict};
+use crate::{AdapterState, Inbound, InboundMessage};
+
+/// Most updates in one answer (Bot API, `getUpdates`).
+const BATCH: u8 = 100;
+/// Deadline of the calls that do not wait.
+const CALL_DEADLINE: Duration = Duration::from_secs(15);
+/// How long a stop may take to tell Telegram what was handled.
+const CONFIRM_DEADLINE: Duration = Duration::from_secs(1);
+/// Telegram gives new updates random ids when a bot had none for a week; an offset must not outlive that.
+const OFFSET_LIFETIME: Duration = Duration::from_secs(6 * 24 * 3600);
+/// How many different kinds or chats are remembered as already logged.
+const MOST_REMEMBERED: usize = 1000;
+
+/// One run of [`crate::Adapter::listen`].
+pub(super) struct Listener<'a> {
+    adapter: &'a TelegramAdapter,
+    inbound: Arc<dyn Inbound>,
+    stop: CancellationToken,
+    bot: String,
+    backoff: Backoff,
+    cursor: Cursor,
+    too_old: usize,
+    logged: HashSet<String>,
+}
+
+/// Only the address is of interest; teloxide's type would have to know every other field.
+#[derive(Deserialize)]
+struct Webhook {
+    #[serde(default)]
+    url: String,
+}
+
+impl<'a> Listener<'a> {
+    pub(super) fn new(adapter: &'a TelegramAdapter, inbound: Arc<dyn Inbound>, stop: CancellationToken) -> Self {
+        let backoff = Backoff::new(adapter.options.first_retry, adapter.options.longest_retry);
+        Self {
+            adapter,
+            inbound,
+            stop,
+            bot: String::new(),
+            backoff,
+            cursor: Cursor::default(),
+            too_old: 0,
+            logged: HashSet::new(),
+        }
+    }
+
+    /// Hears until the stop.
+    pub(super) async fn run(mut self) {
+        if self.sign_in().await.is_none() || self.remove_webhook().await.is_none() {
+            return;
+        }
+        self.poll_until_stopped().await;
+        self.report_too_old();
+        self.confirm().await;
+    }
+
+    /// Learns who the bot is. `None` when stopped.
+    async fn sign_in(&mut self) -> Option<()> {
+        loop {
+            match self.call::<_, User>(&GetMe::new(), CALL_DEADLINE).await? {
+                Ok(me) => {
+                    self.bot = me.id.to_string();
+                    info!(platform = "telegram", bot = me.username, bot_id = self.bot, "signed in to Telegram");
+                    self.backoff.reset();
+                    return Some(());
+                }
+                Err(failure) => self.wait_after(&failure).await?,
+            }
+        }
+    }
+
+    /// While a webhook is registered, polls are refused. `None` when stopped.
+    async fn remove_webhook(&mut self) -> Option<()> {
+        loop {
+            let failure = match self.call::<_, Webhook>(&GetWebhookInfo::new(), CALL_DEADLINE).await? {
+                Ok(webhook) if webhook.url.is_empty() => return Some(()),
+                Ok(webhook) => {
+                    let host = reqwest::Url::parse(&webhook.url).ok().and_then(|url| url.host_str().map(str::to_owned));
+                    let host = host.unwrap_or_else(|| "an unreadable address".to_owned());
+                    let text = format!(
+                        "the bot had a webhook at {host}, so another program uses the same token; hookgate polls and removes it"
+                    );
+                    warn!(platform = "telegram", host, "{text}; waiting updates are kept");
+                    self.adapter.status.set(AdapterState::Connecting, Some(text));
+                    let delete = DeleteWebhook { drop_pending_updates: Some(false) };
+                    match self.call::<_, bool>(&delete, CALL_DEADLINE).await? {
+                        Ok(_) => return Some(()),
+                        Err(failure) => failure,
+                    }
+                }
+                Err(failure) => failure,
+            };
+            self.wait_after(&failure).await?;
+        }
+    }
+
+    async fn poll_until_stopped(&mut self) {
+        // The first poll, and the first one after a failure, does not wait: its answer proves the connection at once.
+        let mut waits = false;
+        while !self.stop.is_cancelled() {
+            let begun = Instant::now();
+            let Some(outcome) = self.poll(waits).await else { return };
+            let failure = match outcome {
+                Ok(updates) => {
+                    self.cursor.confirmed();
+                    self.connected();
+                    if waits || !updates.is_empty() {
+                        self.backoff.reset();
+                    }
+                    waits = true;
+                    let before = self.cursor.next;
+                    if self.take(&updates).await.is_none() {
+                        return;
+                    }
+                    if updates.is_empty() || self.cursor.next != before {
+                        continue;
+                    }
+                    Failure::Unknown("Telegram's updates have no readable ids".to_owned())
+                }
+                Err(failure) => failure,
+            };
+            if waits && matches!(failure, Failure::Unknown(_)) && begun.elapsed() >= self.adapter.poll_timeout() / 2 {
+                self.backoff.reset(); // something on the way cuts quiet connections: no reason to come back late
+            }
+            waits = false;
+            if self.wait_after(&failure).await.is_none() {
+                return;
+            }
+            // The webhook may have been set while we ran.
+            if is_webhook_conflict(&failure) && self.remove_webhook().await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Asks for updates once. `None` when stopped, which ends the waiting request.
+    async fn poll(&mut self, waits: bool) -> Option<Result<Vec<Box<RawValue>>, Failure>> {
+        let timeout = if waits { self.adapter.poll_timeout() } else { Duration::ZERO };
+        let payload = GetUpdates {
+            offset: self.cursor.offset(Instant::now()),
+            limit: Some(BATCH),
+            timeout: Some(u32::try_from(timeout.as_secs()).unwrap_or(0)),
+            // Always given: what another program asked for earlier would go on to apply.
+            allowed_updates: Some(vec![AllowedUpdate::Message]),
+        };
+        self.call(&payload, timeout + self.adapter.poll_grace()).await
+    }
+
+    /// Hands a batch over, in order. `None` when stopped before its end.
+    async fn take(&mut self, updates: &[Box<RawValue>]) -> Option<()> {
+        for raw in updates {
+            if self.stop.is_cancelled() {
+                return None;
+            }
+            let Some(id) = update::update_id(raw.get()) else {
+                self.log_once("update without a readable id");
+                continue;
+            };
+            match update::read(raw.get(), id, &self.bot) {
+                Verdict::Message(message) if self.is_too_old(&message) => self.too_old += 1,
+                Verdict::Message(message) => self.offer(*message).await?,
+                Verdict::FromBot => debug!(platform = "telegram", update_id = id, "a bot's message is ignored"),
+                Verdict::NotHandled(kind) => self.log_once(&kind),
+                Verdict::NotPrivate(chat) => self.log_once(&format!("messages in chat {chat}, which is not private")),
+            }
+            self.cursor.advance(id);
+        }
+        if updates.len() < usize::from(BATCH) {
+            self.report_too_old();
+        }
+        Some(())
+    }
+
+    /// Offers a message until it is stored. `None` when stopped before that.
+    async fn offer(&mut self, message: InboundMessage) -> Option<()> {
+        let mut backoff = Backoff::new(self.adapter.options.first_retry, self.adapter.options.longest_retry);
+        while let Err(error) = self.inbound.accept(message.clone()).await {
+            let text = format!("{error}; Telegram keeps it meanwhile");
+            if self.adapter.status.set(AdapterState::Connecting, Some(text)) {
+                warn!(
+                    platform = "telegram",
+                    chat_id = message.source.chat_id,
+                    dedup_key = message.dedup_key,
+                    "{error}"
+                );
+            }
+            self.pause(backoff.next()).await?;
+        }
+        self.connected();
+        Some(())
+    }
+
+    /// Tells Telegram what was handled, so that the next start is not offered it again. Best effort: what is offered
+    /// again is known by its id.
+    async fn confirm(&mut self) {
+        if self.cursor.is_confirmed {
+            return;
+        }
+        let payload = GetUpdates {
+            offset: self.cursor.offset(Instant::now()),
+            limit: Some(1),
+            timeout: Some(0),
+            allowed_updates: Some(vec![AllowedUpdate::Message]),
+        };
+        // What this answers stays with Telegram: only the next offset would confirm it.
+        if let Err(failure) = self.adapter.api.call::<_, Vec<Box<RawValue>>>(&payload, CONFIRM_DEADLINE).await {
+            debug!(platform = "telegram", ?failure, "the last offset was not confirmed");
+        }
+    }
+
+    fn is_too_old(&self, message: &InboundMessage) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let said = Duration::from_millis(u64::try_from(message.sent_at).unwrap_or(0));
+        now.saturating_sub(said) > self.adapter.options.max_update_age
+    }
+
+    fn report_too_old(&mut self) {
+        let count = std::mem::take(&mut self.too_old);
+        if count > 0 {
+            let limit = self.adapter.options.max_update_age.as_secs();
+            warn!(
+                platform = "telegram",
+                count, "skipped {count} waiting messages older than {limit} s (max_update_age)"
+            );
+        }
+    }
+
+    fn log_once(&mut self, what: &str) {
+        if self.logged.len() < MOST_REMEMBERED && self.logged.insert(what.to_owned()) {
+            info!(platform = "telegram", "not handled, and not logged again: {what}");
+        }
+    }
+
+    fn connected(&self) {
+        if self.adapter.status.set(AdapterState::Connected, None) {
+            info!(platform = "telegram", bot_id = self.bot, "connected to Telegram");
+        }
+    }
+
+    /// Notes a failure in the status, logs it if it is a new one, and waits as it asks for. `None` when stopped.
+    async fn wait_after(&mut self, failure: &Failure) -> Option<()> {
+        let (state, error, wait) = match failure {
+            Failure::NotSent(text) | Failure::Unknown(text) => {
+                (AdapterState::Connecting, format!("Telegram cannot be reached: {text}"), self.backoff.next())
+            }
+            Failure::Refused(refusal) if refusal.is_about_the_token() => {
+                (AdapterState::Failed, super::TOKEN_REFUSED.to_owned(), self.backoff.longest)
+            }
+            Failure::Refused(Refusal { code: 409, description, .. }) => (
+                AdapterState::Failed,
+                format!("another program receives this bot's messages with the same token; stop it ({description})"),
+                self.backoff.next(),
+            ),
+            Failure::Refused(Refusal { retry_after: Some(wait), .. }) => {
+                (AdapterState::Connecting, format!("Telegram asks to wait {} s", wait.as_secs()), *wait)
+            }
+            Failure::Refused(refusal) => {
+                (AdapterState::Failed, format!("Telegram refuses: {}", refusal.description), self.backoff.next())
+            }
+        };
+        if self.adapter.status.set(state, Some(error.clone())) {
+            warn!(platform = "telegram", "{error}");
+        }
+        self.pause(wait).await
+    }
+
+    async fn pause(&self, wait: Duration) -> Option<()> {
+        self.stop.run_until_cancelled(tokio::time::sleep(wait)).await
+    }
+
+    async fn call<P, T>(&self, payload: &P, deadline: Duration) -> Option<Result<T, Failure>>
+    where
+        P: teloxide::requests::Payload + serde::Serialize + Sync,
+        T: serde::de::DeserializeOwned,
+    {
+        self.stop.run_until_cancelled(self.adapter.api.call(payload, deadline)).await
+    }
+}
+
+fn is_webhook_conflict(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused(refusal) if refusal.code == 409 && refusal.says("webhook"))
+}
+
+/// How far the updates are handled.
+#[derive(Debug)]
+struct Cursor {
+    next: Option<i32>,
+    moved: Instant,
+    is_confirmed: bool,
+}
+
+impl Default for Cursor {
+    fn default() -> Self {
+        Self { next: None, moved: Instant::now(), is_confirmed: true }
+    }
+}
+
+impl Cursor {
+    /// The offset to ask with; it confirms everything below it.
+    fn offset(&mut self, now: Instant) -> Option<i32> {
+        if self.is_confirmed && now.saturating_duration_since(self.moved) > OFFSET_LIFETIME {
+            self.next = None;
+        }
+        self.next
+    }
+
+    fn advance(&mut self, id: i32) {
+        let next = id.saturating_add(1);
+        *self = Self {
+            next: Some(self.next.map_or(next, |old| old.max(next))),
+            moved: Instant::now(),
+            is_confirmed: false,
+        };
+    }
+
+    /// A call with the offset was answered.
+    fn confirmed(&mut self) {
+        self.is_confirmed = true;
+    }
+}
+
+/// Waits that double from the first to the longest, each shortened at random by up to a half.
+struct Backoff {
+    first: Duration,
+    longest: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest: longest.max(first), failures: 0 }
+    }
+
+    fn next(&mut self) -> Duration {
+        let full = self.first.saturating_mul(1 << self.failures.min(20)).min(self.longest);
+        self.failures = self.failures.saturating_add(1);
+        let random = RandomState::new().build_hasher().finish() % 1000;
+        full.mul_f64(1.0 - random as f64 / 2000.0)
+    }
+
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_the_longest_and_are_jittered() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+        for full in [1, 2, 4, 8, 16, 30, 30] {
+            let wait = backoff.next().as_secs_f64();
+            assert!((f64::from(full) / 2.0..=f64::from(full)).contains(&wait), "{wait} of {full}");
+        }
+        backoff.reset();
+        assert!(backoff.next() <= Duration::from_secs(1));
+        backoff.failures = u32::MAX;
+        assert!(backoff.next() <= Duration::from_secs(30));
+    }
+
+    #[test]
+    fn an_offset_is_forgotten_before_ids_may_start_anew() {
+        let now = Instant::now();
+        let mut cursor = Cursor::default();
+        assert_eq!(cursor.offset(now), None);
+        cursor.advance(5);
+        cursor.advance(3);
+        assert_eq!((cursor.offset(now), cursor.is_confirmed), (Some(6), false));
+        let later = now + OFFSET_LIFETIME * 2;
+        assert_eq!(cursor.offset(later), Some(6), "not before it is confirmed");
+        cursor.confirmed();
+        assert_eq!((cursor.offset(now), cursor.offset(later)), (Some(6), None));
+    }
+}

@@ -1,0 +1,328 @@
+//! Raw updates into messages, or into the reason for passing them over.
+//!
+//! Read leniently and field by field, not with teloxide's types: those are strict and untagged, so one entity or media
+//! kind newer than the crate would turn a person's message into an empty one. Every update ends in a verdict; none can
+//! hold up the ones behind it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::{ChatType, InboundMessage, MediaNote, Platform, Quoted, Source};
+
+/// What is to be done with an update. The offset moves past it in every case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// A person said something to the bot in a private chat.
+    Message(Box<InboundMessage>),
+    /// A kind that is not handled (named), or a message that carries nothing to read.
+    NotHandled(String),
+    /// A message in a chat that is not private.
+    NotPrivate(String),
+    /// Written by a bot.
+    FromBot,
+}
+
+/// The id of an update, the only part every update must have.
+pub(super) fn update_id(raw: &str) -> Option<i32> {
+    #[derive(Deserialize)]
+    struct Head {
+        update_id: i32,
+    }
+    serde_json::from_str::<Head>(raw).ok().map(|head| head.update_id)
+}
+
+/// Reads one update of the bot with id `bot`.
+pub(super) fn read(raw: &str, id: i32, bot: &str) -> Verdict {
+    let Ok(mut fields) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(raw) else {
+        return Verdict::NotHandled("unreadable update".to_owned());
+    };
+    let Some(message) = fields.remove("message") else {
+        let kind = fields.into_keys().find(|key| key != "update_id");
+        return Verdict::NotHandled(kind.unwrap_or_else(|| "update without content".to_owned()));
+    };
+    match serde_json::from_str::<Message>(message.get()) {
+        Ok(message) => verdict(&message, id, bot),
+        Err(error) => Verdict::NotHandled(format!("unreadable message ({error})")),
+    }
+}
+
+/// What is needed of Telegram's `Message` (core.telegram.org/bots/api#message).
+#[derive(Deserialize)]
+struct Message {
+    message_id: i64,
+    #[serde(default)]
+    date: i64,
+    chat: Chat,
+    #[serde(default, deserialize_with = "lenient")]
+    from: Option<Person>,
+    #[serde(default, deserialize_with = "lenient")]
+    is_topic_message: Option<bool>,
+    #[serde(default, deserialize_with = "lenient")]
+    message_thread_id: Option<i64>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Chat {
+    id: i64,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default, deserialize_with = "lenient")]
+    title: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    first_name: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    last_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Person {
+    id: i64,
+    #[serde(default)]
+    is_bot: bool,
+    #[serde(default, deserialize_with = "lenient")]
+    first_name: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    last_name: Option<String>,
+}
+
+/// A field of an unexpected shape counts as absent.
+fn lenient<'de, D: Deserializer<'de>, T: for<'a> Deserialize<'a>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).ok())
+}
+
+fn verdict(message: &Message, id: i32, bot: &str) -> Verdict {
+    if message.from.as_ref().is_some_and(|from| from.is_bot) {
+        return Verdict::FromBot;
+    }
+    if message.chat.kind != "private" {
+        return Verdict::NotPrivate(message.chat.id.to_string());
+    }
+    let text = text_of(&message.rest).unwrap_or_default();
+    let media = media_of(&message.rest);
+    if text.is_empty() && media.is_empty() {
+        let carries: Vec<_> = message.rest.keys().map(String::as_str).collect();
+        return Verdict::NotHandled(format!("message with {}", carries.join(", ")));
+    }
+    let chat = &message.chat;
+    Verdict::Message(Box::new(InboundMessage {
+        source: Source {
+            platform: Platform::Telegram,
+            account: bot.to_owned(),
+            chat_id: chat.id.to_string(),
+            chat_name: chat.title.clone().or_else(|| full_name(chat.first_name.as_deref(), chat.last_name.as_deref())),
+            chat_type: ChatType::Dm,
+            user_id: message.from.as_ref().map(|from| from.id.to_string()),
+            user_name: message
+                .from
+                .as_ref()
+                .and_then(|from| full_name(from.first_name.as_deref(), from.last_name.as_deref())),
+            thread_id: message
+                .message_thread_id
+                .filter(|_| message.is_topic_message == Some(true))
+                .map(|thread| thread.to_string()),
+            is_bot: false,
+        },
+        message_id: message.message_id.to_string(),
+        dedup_key: format!("telegram:{bot}:{id}"),
+        text,
+        media,
+        quoted: quoted(&message.rest, bot),
+        sent_at: message.date.saturating_mul(1000),
+    }))
+}
+
+fn full_name(first: Option<&str>, last: Option<&str>) -> Option<String> {
+    let name = [first, last].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    (!name.is_empty()).then_some(name)
+}
+
+fn text_of(fields: &Map<String, Value>) -> Option<String> {
+    ["text", "caption"].iter().find_map(|key| fields.get(*key)?.as_str()).map(str::to_owned)
+}
+
+/// The media kinds of the Bot API. An `animation` is repeated as `document` and a `venue` as `location` for old clients.
+const MEDIA: [&str; 18] = [
+    "animation",
+    "audio",
+    "checklist",
+    "contact",
+    "dice",
+    "document",
+    "game",
+    "invoice",
+    "location",
+    "paid_media",
+    "photo",
+    "poll",
+    "sticker",
+    "story",
+    "venue",
+    "video",
+    "video_note",
+    "voice",
+];
+
+fn media_of(fields: &Map<String, Value>) -> Vec<MediaNote> {
+    MEDIA
+        .iter()
+        .filter(|kind| match **kind {
+            "document" => !fields.contains_key("animation"),
+            "location" => !fields.contains_key("venue"),
+            _ => true,
+        })
+        .filter_map(|kind| Some(MediaNote { kind: (*kind).to_owned(), name: name_of(fields.get(*kind)?) }))
+        .collect()
+}
+
+/// The file's name, or what tells such media apart.
+fn name_of(media: &Value) -> Option<String> {
+    let text = |key: &str| media.get(key).and_then(Value::as_str).map(str::to_owned);
+    let number = |key: &str| media.get(key).and_then(Value::as_f64);
+    text("file_name")
+        .or_else(|| text("question"))
+        .or_else(|| text("title"))
+        .or_else(|| full_name(text("first_name").as_deref(), text("phone_number").as_deref()))
+        .or_else(|| text("emoji"))
+        .or_else(|| Some(format!("{}, {}", number("latitude")?, number("longitude")?)))
+        .filter(|name| !name.is_empty())
+}
+
+fn quoted(fields: &Map<String, Value>, bot: &str) -> Option<Quoted> {
+    let replied = fields.get("reply_to_message")?.as_object()?;
+    if replied.contains_key("forum_topic_created") {
+        return None; // inside a topic every message "answers" the note that the topic was made
+    }
+    let quote = fields.get("quote").and_then(|quote| quote.get("text")).and_then(Value::as_str);
+    let author = replied.get("from").and_then(|from| from.get("id")).and_then(Value::as_i64);
+    Some(Quoted {
+        message_id: replied.get("message_id")?.as_i64()?.to_string(),
+        text: quote.map(str::to_owned).or_else(|| text_of(replied)),
+        is_own: author.is_some_and(|id| id.to_string() == bot),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read_message(fields: &Value) -> Verdict {
+        let mut message = json!({
+            "message_id": 4, "date": 1_700_000_000, "chat": {"id": 7, "type": "private", "first_name": "Alice", "last_name": "A."},
+            "from": {"id": 7, "is_bot": false, "first_name": "Alice"},
+        });
+        message.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        read(&json!({"update_id": 9, "message": message}).to_string(), 9, "55")
+    }
+
+    fn heard(fields: &Value) -> InboundMessage {
+        match read_message(fields) {
+            Verdict::Message(message) => *message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_text_is_read() {
+        assert_eq!(
+            heard(&json!({"text": "hi"})),
+            InboundMessage {
+                source: Source {
+                    platform: Platform::Telegram,
+                    account: "55".into(),
+                    chat_id: "7".into(),
+                    chat_name: Some("Alice A.".into()),
+                    chat_type: ChatType::Dm,
+                    user_id: Some("7".into()),
+                    user_name: Some("Alice".into()),
+                    thread_id: None,
+                    is_bot: false,
+                },
+                message_id: "4".into(),
+                dedup_key: "telegram:55:9".into(),
+                text: "hi".into(),
+                media: vec![],
+                quoted: None,
+                sent_at: 1_700_000_000_000,
+            }
+        );
+    }
+
+    #[test]
+    fn media_become_notes_with_what_names_them() {
+        for (fields, kind, name) in [
+            (json!({"photo": [{"file_id": "x"}]}), "photo", None),
+            (json!({"voice": {"file_id": "x"}}), "voice", None),
+            (json!({"document": {"file_name": "a.pdf"}}), "document", Some("a.pdf")),
+            (
+                json!({"animation": {"file_name": "a.gif"}, "document": {"file_name": "a.gif"}}),
+                "animation",
+                Some("a.gif"),
+            ),
+            (json!({"location": {"latitude": 52.5, "longitude": 13.4}}), "location", Some("52.5, 13.4")),
+            (json!({"venue": {"title": "Bar"}, "location": {"latitude": 1, "longitude": 2}}), "venue", Some("Bar")),
+            (json!({"poll": {"question": "Tea?"}}), "poll", Some("Tea?")),
+            (json!({"contact": {"first_name": "Bob", "phone_number": "123"}}), "contact", Some("Bob 123")),
+            (json!({"sticker": {"emoji": "🙂"}}), "sticker", Some("🙂")),
+            (json!({"video": "of an unexpected shape"}), "video", None),
+        ] {
+            let message = heard(&fields);
+            assert_eq!(message.media, [MediaNote { kind: kind.into(), name: name.map(Into::into) }], "{fields}");
+        }
+        assert_eq!(heard(&json!({"photo": [], "caption": "look"})).text, "look");
+    }
+
+    #[test]
+    fn a_quoted_message_is_told_with_its_author() {
+        let reply = json!({"text": "yes", "reply_to_message": {"message_id": 3, "from": {"id": 55, "is_bot": true}, "text": "sure?"}});
+        assert_eq!(
+            heard(&reply).quoted,
+            Some(Quoted { message_id: "3".into(), text: Some("sure?".into()), is_own: true })
+        );
+        let part = json!({"text": "yes", "quote": {"text": "su"}, "reply_to_message": {"message_id": 3, "from": {"id": 8}, "text": "sure?"}});
+        assert_eq!(
+            heard(&part).quoted,
+            Some(Quoted { message_id: "3".into(), text: Some("su".into()), is_own: false })
+        );
+        let topic = json!({"text": "a", "is_topic_message": true, "message_thread_id": 5, "reply_to_message": {"message_id": 5, "forum_topic_created": {}}});
+        let message = heard(&topic);
+        assert_eq!((message.quoted, message.source.thread_id.as_deref()), (None, Some("5")));
+        assert_eq!(heard(&json!({"text": "a", "message_thread_id": 5})).source.thread_id, None);
+    }
+
+    #[test]
+    fn everything_else_is_passed_over_by_name() {
+        let not_handled = |raw: &str| match read(raw, 1, "55") {
+            Verdict::NotHandled(kind) => kind,
+            other => panic!("{raw}: {other:?}"),
+        };
+        assert_eq!(not_handled(r#"{"update_id":1,"callback_query":{}}"#), "callback_query");
+        assert_eq!(not_handled(r#"{"edited_message":{"text":"x"},"update_id":1}"#), "edited_message");
+        assert_eq!(not_handled(r#"{"update_id":1}"#), "update without content");
+        assert!(not_handled(r#"{"update_id":1,"message":{"text":5}}"#).starts_with("unreadable message"));
+        assert!(
+            matches!(read_message(&json!({"pinned_message": {}})), Verdict::NotHandled(kind) if kind == "message with pinned_message")
+        );
+        assert_eq!(
+            read_message(&json!({"text": "x", "chat": {"id": -5, "type": "group"}})),
+            Verdict::NotPrivate("-5".into())
+        );
+        assert_eq!(read_message(&json!({"text": "x", "from": {"id": 8, "is_bot": true}})), Verdict::FromBot);
+        assert_eq!(update_id(r#"{"update_id":"x"}"#), None);
+    }
+
+    #[test]
+    fn a_new_kind_of_entity_does_not_hide_the_text() {
+        let message = heard(
+            &json!({"text": "hi", "entities": [{"type": "hologram", "offset": 0, "length": 2}], "from": {"id": 7, "is_bot": false, "first_name": 5}}),
+        );
+        assert_eq!((message.text.as_str(), message.source.user_name), ("hi", None));
+    }
+}
