@@ -152,3 +152,56 @@ impl TurnStatus {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Vectors {
+        cases: Vec<Case>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Case {
+        platform: String,
+        chat_type: ChatType,
+        chat_id: String,
+        user_id: Option<String>,
+        thread_id: Option<String>,
+        group_sessions_per_user: bool,
+        thread_sessions_per_user: bool,
+        session_key: String,
+    }
+
+    #[test]
+    fn keys_are_those_of_the_vectors() {
+        let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/session_key.json"));
+        let vectors: Vectors = serde_json::from_str(text).unwrap();
+        let mut checked = 0;
+        for case in vectors.cases {
+            let Ok(platform) = case.platform.parse() else {
+                assert_eq!(case.platform, "discord", "the only platform of the vectors that is not there yet");
+                continue;
+            };
+            let source = Source {
+                platform,
+                account: "not part of the key".to_owned(),
+                chat_id: case.chat_id.clone(),
+                chat_name: None,
+                chat_type: case.chat_type,
+                user_id: case.user_id.clone(),
+                user_name: None,
+                thread_id: case.thread_id.clone(),
+                is_bot: false,
+            };
+            let sharing = Sharing {
+                group_sessions_per_user: case.group_sessions_per_user,
+                thread_sessions_per_user: case.thread_sessions_per_user,
+            };
+            assert_eq!(SessionKey::of(&source, sharing).as_str(), case.session_key, "{case:?}");
+            checked += 1;
+        }
+        assert_eq!(checked, 56);
+    }
+}

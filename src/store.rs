@@ -10,6 +10,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::session::{Remembered, Role, Session, SessionKey, TurnStatus};
 
+mod ids;
+pub mod lock;
+mod migrations;
+mod queries;
+pub mod repair;
+mod retention;
+mod sql_store;
+mod sqlite;
+mod writer;
+
+pub use sql_store::{OpenOptions, Opened, SqlStore};
+
+/// The database the queries are compiled for.
+use sqlite as driver;
+
 /// Orders everything that was ever accepted: Unix milliseconds in the upper bits and a counter below, never falling,
 /// also when the clock does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -150,12 +165,14 @@ pub struct InboxRow {
 pub struct NewReply {
     /// The chat.
     pub target: ChatTarget,
-    /// The platform's id of the message it answers; anchors the first part.
+    /// The platform's id of the message it answers.
     pub reply_to: Option<String>,
     /// In order; never empty.
     pub parts: Vec<Part>,
     /// The delivery whose state follows this reply's.
     pub delivery: Option<DeliveryRef>,
+    /// The conversation it belongs to, if it belongs to one.
+    pub session_key: Option<SessionKey>,
 }
 
 /// A message to be remembered in the current session.
@@ -204,7 +221,7 @@ pub struct OutboxRow {
     pub reply: OutboxId,
     /// The chat.
     pub target: ChatTarget,
-    /// The message it answers (first part only).
+    /// The message the reply answers; whether this part is anchored to it is the platform's rule.
     pub reply_to: Option<String>,
     /// The text.
     pub part: Part,
@@ -218,6 +235,25 @@ pub struct OutboxRow {
     pub created_at: i64,
     /// Unix milliseconds of the first attempt, if there was one before.
     pub first_attempt_at: Option<i64>,
+    /// Which part of the reply, from 1.
+    pub number: u32,
+    /// How many parts the reply has.
+    pub of: u32,
+    /// The conversation it belongs to.
+    pub session_key: Option<SessionKey>,
+}
+
+/// A part that was sent, for platforms that show their own history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SentPart {
+    /// Its place in the order.
+    pub id: OutboxId,
+    /// The plain text.
+    pub text: String,
+    /// The message it answers.
+    pub reply_to: Option<String>,
+    /// Unix milliseconds when it was stored.
+    pub at: i64,
 }
 
 /// The next thing to do for a chat.
@@ -332,6 +368,9 @@ pub trait Store: Send + Sync {
     /// `waiting → running`, counting the attempt. `None` when the row is not waiting (any more).
     async fn claim(&self, id: InboxId) -> Result<Option<InboxRow>, StoreError>;
 
+    /// Reads a row that waits; `None` when it is begun or done.
+    async fn waiting(&self, id: InboxId) -> Result<Option<InboxRow>, StoreError>;
+
     /// `running → waiting` without counting the attempt: the gateway stops and the turn starts anew next time.
     async fn unclaim(&self, id: InboxId) -> Result<(), StoreError>;
 
@@ -367,6 +406,9 @@ pub trait Store: Send + Sync {
         record: SendRecord,
     ) -> Result<Option<(DeliveryRef, Result<(), String>)>, StoreError>;
 
+    /// The newest parts that were sent to a chat, oldest first; `reply_to` is that of the whole reply.
+    async fn sent_to(&self, target: &ChatTarget, limit: u32) -> Result<Vec<SentPart>, StoreError>;
+
     /// At start, before anything else: `running` rows wait again; `sending` rows become `waiting` and marked, or `held`.
     /// `repeat_is_safe_ms` tells for a platform how long after the first attempt a repeat needs no mark.
     async fn recover(
@@ -390,4 +432,21 @@ pub trait Store: Send + Sync {
 
     /// Waits for writes under way and closes the files.
     async fn close(&self);
+}
+
+/// What a statement came to grief on, before the driver says what it means.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Sql(#[from] sqlx::Error),
+    /// Stored text that this build cannot read.
+    #[error("a stored row cannot be read: {0}")]
+    Row(String),
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        // Only what was expected and where: the message itself may be private.
+        Self::Row(format!("a stored row cannot be read: {:?} error at column {}", error.classify(), error.column()))
+    }
 }

@@ -1,0 +1,154 @@
+//! Messages on their way through the gateway: `waiting → running → done`.
+
+use super::super::{Accepted, Admission, Finish, Finished, InboxId, InboxRow};
+use super::{Conn, Db, Failure, Result, Tx, deliveries, outbox, sessions};
+use crate::session::SessionKey;
+
+/// A message as it is stored.
+pub(in super::super) struct Offer {
+    pub(in super::super) dedup_key: String,
+    pub(in super::super) session_key: SessionKey,
+    /// [`Accepted`] as JSON.
+    pub(in super::super) payload: String,
+}
+
+pub(in super::super) async fn accept(tx: &mut Tx, offer: &Offer) -> Result<Admission> {
+    let id = tx.next_id();
+    let stored = insert(tx, id, &offer.dedup_key, &offer.session_key, &offer.payload, None).await?;
+    Ok(if stored { Admission::New(InboxId(id)) } else { Admission::Duplicate })
+}
+
+/// Stores a waiting message; false when its key is known.
+pub(super) async fn insert(
+    tx: &mut Tx,
+    id: i64,
+    dedup_key: &str,
+    session_key: &SessionKey,
+    payload: &str,
+    delivery: Option<i64>,
+) -> Result<bool> {
+    let now = tx.now();
+    let done = sqlx::query(
+        "insert into inbox (id, dedup_key, session_key, state, payload, delivery, accepted_at) \
+         values ($1, $2, $3, 'waiting', $4, $5, $6) on conflict (dedup_key) do nothing",
+    )
+    .bind(id)
+    .bind(dedup_key)
+    .bind(session_key.as_str())
+    .bind(payload)
+    .bind(delivery)
+    .bind(now)
+    .execute(&mut tx.conn)
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+pub(in super::super) async fn claim(tx: &mut Tx, id: &InboxId) -> Result<Option<InboxRow>> {
+    let row: Option<(String, i64, String, i64)> = sqlx::query_as::<Db, _>(
+        "update inbox set state = 'running', attempts = attempts + 1 where id = $1 and state = 'waiting' \
+         returning session_key, attempts, payload, accepted_at",
+    )
+    .bind(id.0)
+    .fetch_optional(&mut tx.conn)
+    .await?;
+    row.map(|row| row_of(*id, row)).transpose()
+}
+
+pub(in super::super) async fn waiting(conn: &mut Conn, id: InboxId) -> Result<Option<InboxRow>> {
+    let row: Option<(String, i64, String, i64)> = sqlx::query_as::<Db, _>(
+        "select session_key, attempts, payload, accepted_at from inbox where id = $1 and state = 'waiting'",
+    )
+    .bind(id.0)
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| row_of(id, row)).transpose()
+}
+
+fn row_of(id: InboxId, (session_key, attempts, payload, accepted_at): (String, i64, String, i64)) -> Result<InboxRow> {
+    let accepted: Accepted = serde_json::from_str(&payload)?;
+    Ok(InboxRow { id, session_key: SessionKey(session_key), attempts, accepted, accepted_at })
+}
+
+pub(in super::super) async fn unclaim(tx: &mut Tx, id: &InboxId) -> Result<()> {
+    sqlx::query("update inbox set state = 'waiting', attempts = attempts - 1 where id = $1 and state = 'running'")
+        .bind(id.0)
+        .execute(&mut tx.conn)
+        .await?;
+    Ok(())
+}
+
+pub(in super::super) async fn finish(tx: &mut Tx, (id, finish): &(InboxId, Finish)) -> Result<Option<Finished>> {
+    let key: Option<String> = sqlx::query_scalar::<Db, _>(
+        "update inbox set state = 'done', done_at = $2, payload = '' where id = $1 and done_at is null \
+         returning session_key",
+    )
+    .bind(id.0)
+    .bind(tx.now())
+    .fetch_optional(&mut tx.conn)
+    .await?;
+    let Some(key) = key.map(SessionKey) else { return Ok(None) };
+    let mut finished = Finished::default();
+    if let Some((session_id, messages)) = &finish.remember {
+        sessions::remember(tx, session_id, messages).await?;
+    }
+    for reply in &finish.replies {
+        let delivery = match &reply.delivery {
+            Some(delivery) => deliveries::row_of(tx, delivery).await?,
+            None => None,
+        };
+        outbox::insert(tx, reply, reply.delivery.as_ref(), delivery, &mut finished.outbox).await?;
+    }
+    if let Some((delivery, outcome)) = &finish.delivery {
+        // With replies under way, success is theirs to tell.
+        let is_sent =
+            finish.replies.iter().any(|reply| reply.delivery.as_ref() == Some(delivery) && !reply.parts.is_empty());
+        if !(is_sent && outcome.is_ok()) {
+            deliveries::settle_named(tx, delivery, outcome).await?;
+        }
+    }
+    if let Some(reason) = finish.end_session {
+        finished.ended_session = sessions::end(tx, key.as_str(), reason).await?.map(|session| session.id);
+    }
+    if finish.close_waiting_before {
+        finished.closed = close_waiting_before(tx, &key, *id).await?;
+    }
+    Ok(Some(finished))
+}
+
+async fn close_waiting_before(tx: &mut Tx, key: &SessionKey, before: InboxId) -> Result<Vec<InboxId>> {
+    let now = tx.now();
+    let mut closed: Vec<(i64, Option<i64>)> = sqlx::query_as::<Db, _>(
+        "update inbox set state = 'done', done_at = $3, payload = '' \
+         where session_key = $1 and done_at is null and state = 'waiting' and id < $2 returning id, delivery",
+    )
+    .bind(key.as_str())
+    .bind(before.0)
+    .bind(now)
+    .fetch_all(&mut tx.conn)
+    .await?;
+    closed.sort_unstable();
+    for (_, delivery) in &closed {
+        if let Some(delivery) = delivery {
+            deliveries::settle(tx, *delivery, Some("the conversation was reset before it was its turn")).await?;
+        }
+    }
+    Ok(closed.into_iter().map(|(id, _)| InboxId(id)).collect())
+}
+
+/// At start: what ran waits again. All that wait, in order.
+pub(super) async fn recover(tx: &mut Tx) -> Result<Vec<(InboxId, SessionKey)>> {
+    sqlx::query("update inbox set state = 'waiting', leased_by = null, lease_until = null where done_at is null and state = 'running'")
+        .execute(&mut tx.conn)
+        .await?;
+    let rows: Vec<(i64, String)> = sqlx::query_as::<Db, _>(
+        "select id, session_key from inbox where done_at is null and state = 'waiting' order by id",
+    )
+    .fetch_all(&mut tx.conn)
+    .await?;
+    Ok(rows.into_iter().map(|(id, key)| (InboxId(id), SessionKey(key))).collect())
+}
+
+/// The text a message is stored as.
+pub(in super::super) fn payload_of(accepted: &Accepted) -> std::result::Result<String, Failure> {
+    Ok(serde_json::to_string(accepted)?)
+}

@@ -1,0 +1,326 @@
+//! Parts of replies: `waiting → sending → sent | uncertain | dead | held`. `left_queue_at` is null for the first two.
+
+use std::collections::HashMap;
+
+use hookgate_adapters::{ChatTarget, Part, Platform};
+use sqlx::Row as _;
+
+use super::super::{
+    DeliveryRef, NewReply, NextSend, OutboxId, OutboxRow, SendRecord, SentPart, UncertainSends, Unfinished,
+};
+use super::{Conn, Db, Failure, Result, Row, Tx, deliveries, inbox};
+use crate::session::SessionKey;
+
+/// No wait is stored for longer, so that a clock that jumped cannot silence a chat: one hour, in milliseconds.
+const LONGEST_WAIT: i64 = 60 * 60 * 1000;
+
+/// A part found in flight at this many attempts is not tried again.
+const ATTEMPTS_AFTER_KILLS: i64 = 5;
+
+/// Stores the parts of a reply, waiting, and appends their ids.
+pub(super) async fn insert(
+    tx: &mut Tx,
+    reply: &NewReply,
+    name: Option<&DeliveryRef>,
+    delivery: Option<i64>,
+    stored: &mut Vec<OutboxId>,
+) -> Result<()> {
+    let now = tx.now();
+    let mut first = None;
+    let count = i64::try_from(reply.parts.len()).unwrap_or(i64::MAX);
+    for (number, part) in (1_i64..).zip(&reply.parts) {
+        let id = tx.next_id();
+        let first = *first.get_or_insert(id);
+        sqlx::query(
+            "insert into outbox (id, reply, part_number, part_count, session_key, platform, account, chat_id, thread_id, \
+             reply_to, part, state, delivery, route, delivery_id, created_at) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'waiting', $12, $13, $14, $15)",
+        )
+        .bind(id)
+        .bind(first)
+        .bind(number)
+        .bind(count)
+        .bind(reply.session_key.as_ref().map(SessionKey::as_str))
+        .bind(reply.target.platform.as_str())
+        .bind(&reply.target.account)
+        .bind(&reply.target.chat_id)
+        .bind(&reply.target.thread_id)
+        .bind(&reply.reply_to)
+        .bind(serde_json::to_string(part)?)
+        .bind(delivery)
+        .bind(name.map(|name| &name.route))
+        .bind(name.map(|name| &name.delivery_id))
+        .bind(now)
+        .execute(&mut tx.conn)
+        .await?;
+        stored.push(OutboxId(id));
+    }
+    Ok(())
+}
+
+pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget) -> Result<NextSend> {
+    let in_flight: i64 = sqlx::query_scalar::<Db, _>(
+        "select count(*) from outbox where platform = $1 and account = $2 and chat_id = $3 and state = 'sending'",
+    )
+    .bind(target.platform.as_str())
+    .bind(&target.account)
+    .bind(&target.chat_id)
+    .fetch_one(&mut tx.conn)
+    .await?;
+    if in_flight > 0 {
+        return Ok(NextSend::Nothing);
+    }
+    let oldest = sqlx::query(
+        "select id, reply, part_number, part_count, session_key, thread_id, reply_to, part, attempts, marked, not_before, \
+         route, delivery_id, created_at, first_attempt_at from outbox \
+         where platform = $1 and account = $2 and chat_id = $3 and left_queue_at is null order by id limit 1",
+    )
+    .bind(target.platform.as_str())
+    .bind(&target.account)
+    .bind(&target.chat_id)
+    .fetch_optional(&mut tx.conn)
+    .await?;
+    let Some(oldest) = oldest else { return Ok(NextSend::Nothing) };
+    let now = tx.now();
+    let not_before: i64 = oldest.try_get("not_before")?;
+    // Further ahead than any wait that is stored: the clock went back since, and the wait means nothing.
+    if not_before > now && not_before <= now.saturating_add(LONGEST_WAIT) {
+        return Ok(NextSend::NotBefore(not_before));
+    }
+    let part = claimed(&oldest, target)?;
+    sqlx::query(
+        "update outbox set state = 'sending', attempts = attempts + 1, first_attempt_at = coalesce(first_attempt_at, $2) \
+         where id = $1",
+    )
+    .bind(part.id.0)
+    .bind(now)
+    .execute(&mut tx.conn)
+    .await?;
+    Ok(NextSend::Part(Box::new(part)))
+}
+
+/// The part as it is while this attempt at it runs.
+fn claimed(row: &Row, target: &ChatTarget) -> Result<OutboxRow> {
+    let number: i64 = row.try_get("part_number")?;
+    let count: i64 = row.try_get("part_count")?;
+    let route: Option<String> = row.try_get("route")?;
+    let delivery_id: Option<String> = row.try_get("delivery_id")?;
+    let reply_to: Option<String> = row.try_get("reply_to")?;
+    Ok(OutboxRow {
+        id: OutboxId(row.try_get("id")?),
+        reply: OutboxId(row.try_get("reply")?),
+        target: ChatTarget { thread_id: row.try_get("thread_id")?, ..target.clone() },
+        reply_to: reply_to.filter(|_| number == 1),
+        part: serde_json::from_str(row.try_get("part")?)?,
+        attempts: row.try_get::<i64, _>("attempts")?.saturating_add(1),
+        marked: row.try_get::<i64, _>("marked")? != 0,
+        delivery: route.zip(delivery_id).map(|(route, delivery_id)| DeliveryRef { route, delivery_id }),
+        created_at: row.try_get("created_at")?,
+        first_attempt_at: row.try_get("first_attempt_at")?,
+        number: u32::try_from(number).unwrap_or(1),
+        of: u32::try_from(count).unwrap_or(u32::MAX),
+        session_key: row.try_get::<Option<String>, _>("session_key")?.map(SessionKey),
+    })
+}
+
+/// What the follow-up of an attempt needs to know of the part.
+struct Attempted {
+    id: i64,
+    reply: i64,
+    delivery: Option<i64>,
+}
+
+pub(in super::super) async fn record_send(
+    tx: &mut Tx,
+    (id, record): &(OutboxId, SendRecord),
+) -> Result<Option<(DeliveryRef, std::result::Result<(), String>)>> {
+    let found: Option<(i64, Option<i64>)> =
+        sqlx::query_as::<Db, _>("select reply, delivery from outbox where id = $1 and state = 'sending'")
+            .bind(id.0)
+            .fetch_optional(&mut tx.conn)
+            .await?;
+    let Some((reply, delivery)) = found else { return Ok(None) };
+    let part = Attempted { id: id.0, reply, delivery };
+    match record {
+        SendRecord::Sent(platform_id) => {
+            sqlx::query(
+                "update outbox set state = 'sent', platform_id = $2, error = null, left_queue_at = $3 where id = $1",
+            )
+            .bind(id.0)
+            .bind(platform_id)
+            .bind(tx.now())
+            .execute(&mut tx.conn)
+            .await?;
+        }
+        SendRecord::Again { not_before, error } => wait(tx, id.0, *not_before, error, false).await?,
+        SendRecord::AgainMarked { not_before, error } => wait(tx, id.0, *not_before, error, true).await?,
+        SendRecord::Uncertain(error) => leave(tx, id.0, "uncertain", error).await?,
+        SendRecord::Held(error) => hold(tx, &part, error).await?,
+        SendRecord::Dead(error) => {
+            leave(tx, id.0, "dead", error).await?;
+            leave_later(tx, &part, "dead", "an earlier part of the reply could not be sent").await?;
+        }
+    }
+    follow(tx, &part).await
+}
+
+async fn wait(tx: &mut Tx, id: i64, not_before: i64, error: &str, mark: bool) -> Result<()> {
+    let latest = tx.now().saturating_add(LONGEST_WAIT);
+    sqlx::query(
+        "update outbox set state = 'waiting', not_before = $2, error = $3, \
+         marked = case when $4 = 1 then 1 else marked end where id = $1",
+    )
+    .bind(id)
+    .bind(not_before.min(latest))
+    .bind(error)
+    .bind(i64::from(mark))
+    .execute(&mut tx.conn)
+    .await?;
+    Ok(())
+}
+
+async fn leave(tx: &mut Tx, id: i64, state: &str, error: &str) -> Result<()> {
+    sqlx::query("update outbox set state = $2, error = $3, left_queue_at = $4 where id = $1")
+        .bind(id)
+        .bind(state)
+        .bind(error)
+        .bind(tx.now())
+        .execute(&mut tx.conn)
+        .await?;
+    Ok(())
+}
+
+async fn leave_later(tx: &mut Tx, part: &Attempted, state: &str, error: &str) -> Result<()> {
+    sqlx::query(
+        "update outbox set state = $3, error = $4, left_queue_at = $5 where reply = $1 and id > $2 and state = 'waiting'",
+    )
+    .bind(part.reply)
+    .bind(part.id)
+    .bind(state)
+    .bind(error)
+    .bind(tx.now())
+    .execute(&mut tx.conn)
+    .await?;
+    Ok(())
+}
+
+/// Holds a part that may have arrived, and with it what would follow it.
+async fn hold(tx: &mut Tx, part: &Attempted, error: &str) -> Result<()> {
+    leave(tx, part.id, "held", error).await?;
+    sqlx::query("update outbox set marked = 1 where id = $1").bind(part.id).execute(&mut tx.conn).await?;
+    leave_later(tx, part, "held", "an earlier part of the reply is held").await
+}
+
+/// Settles the delivery when none of its parts is open any more.
+async fn follow(tx: &mut Tx, part: &Attempted) -> Result<Option<(DeliveryRef, std::result::Result<(), String>)>> {
+    let Some(delivery) = part.delivery else { return Ok(None) };
+    let open: i64 = sqlx::query_scalar::<Db, _>(
+        "select count(*) from outbox where delivery = $1 and (left_queue_at is null or state = 'held')",
+    )
+    .bind(delivery)
+    .fetch_one(&mut tx.conn)
+    .await?;
+    if open > 0 {
+        return Ok(None);
+    }
+    let error: Option<Option<String>> = sqlx::query_scalar::<Db, _>(
+        "select error from outbox where delivery = $1 and state = 'dead' order by id limit 1",
+    )
+    .bind(delivery)
+    .fetch_optional(&mut tx.conn)
+    .await?;
+    let error = error.map(Option::unwrap_or_default);
+    let settled = deliveries::settle(tx, delivery, error.as_deref()).await?;
+    Ok(settled.map(|delivery| (delivery, error.map_or(Ok(()), Err))))
+}
+
+/// The newest parts that were sent to a chat, oldest first.
+pub(in super::super) async fn sent_to(conn: &mut Conn, target: &ChatTarget, limit: i64) -> Result<Vec<SentPart>> {
+    let newest: Vec<(i64, String, Option<String>, i64)> = sqlx::query_as::<Db, _>(
+        "select id, part, reply_to, created_at from outbox \
+         where platform = $1 and account = $2 and chat_id = $3 and state = 'sent' order by id desc limit $4",
+    )
+    .bind(target.platform.as_str())
+    .bind(&target.account)
+    .bind(&target.chat_id)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    newest
+        .into_iter()
+        .rev()
+        .map(|(id, part, reply_to, at)| {
+            let part: Part = serde_json::from_str(&part)?;
+            Ok(SentPart { id: OutboxId(id), text: part.plain, reply_to, at })
+        })
+        .collect()
+}
+
+/// The parts whose sends were cut off, with their chats.
+pub(in super::super) async fn in_flight(conn: &mut Conn) -> Result<Vec<(OutboxId, ChatTarget)>> {
+    let rows: Vec<(i64, String, String, String, Option<String>)> = sqlx::query_as::<Db, _>(
+        "select id, platform, account, chat_id, thread_id from outbox where state = 'sending' order by id",
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|(id, platform, account, chat_id, thread_id)| {
+            Ok((OutboxId(id), ChatTarget { platform: platform_of(&platform)?, account, chat_id, thread_id }))
+        })
+        .collect()
+}
+
+/// How [`recover`] treats sends that were cut off.
+pub(in super::super) struct Recovery {
+    pub(in super::super) policy: UncertainSends,
+    /// How many milliseconds after the first attempt a repeat of this part needs no mark.
+    pub(in super::super) repeat_is_safe_ms: HashMap<OutboxId, i64>,
+}
+
+type CutOffRow = (i64, i64, Option<i64>, i64, i64, Option<i64>);
+
+pub(in super::super) async fn recover(tx: &mut Tx, recovery: &Recovery) -> Result<Unfinished> {
+    let inbox = inbox::recover(tx).await?;
+    let now = tx.now();
+    let cut_off: Vec<CutOffRow> = sqlx::query_as::<Db, _>(
+        "select id, reply, delivery, attempts, marked, first_attempt_at from outbox where state = 'sending' order by id",
+    )
+    .fetch_all(&mut tx.conn)
+    .await?;
+    let mut uncertain = 0;
+    for (id, reply, delivery, attempts, marked, first_attempt_at) in cut_off {
+        let part = Attempted { id, reply, delivery };
+        let safe_ms = recovery.repeat_is_safe_ms.get(&OutboxId(id)).copied().unwrap_or(0);
+        // A first attempt in the future tells nothing of its age.
+        let is_safe = first_attempt_at.is_some_and(|first| first <= now && now - first < safe_ms);
+        const CUT_OFF: &str = "the gateway stopped while it was being sent";
+        uncertain += 1;
+        if is_safe {
+            wait(tx, id, now, CUT_OFF, false).await?;
+        } else if recovery.policy == UncertainSends::Hold {
+            hold(tx, &part, CUT_OFF).await?;
+        } else if marked != 0 && attempts >= ATTEMPTS_AFTER_KILLS {
+            leave(tx, id, "uncertain", CUT_OFF).await?;
+            follow(tx, &part).await?;
+        } else {
+            wait(tx, id, now, CUT_OFF, true).await?;
+        }
+    }
+    let targets: Vec<(String, String, String)> = sqlx::query_as::<Db, _>(
+        "select platform, account, chat_id from outbox where left_queue_at is null group by platform, account, chat_id \
+         order by min(id)",
+    )
+    .fetch_all(&mut tx.conn)
+    .await?;
+    let targets = targets
+        .into_iter()
+        .map(|(platform, account, chat_id)| {
+            Ok(ChatTarget { platform: platform_of(&platform)?, account, chat_id, thread_id: None })
+        })
+        .collect::<Result<_>>()?;
+    Ok(Unfinished { inbox, targets, uncertain })
+}
+
+fn platform_of(name: &str) -> Result<Platform> {
+    name.parse().map_err(Failure::Row)
+}
