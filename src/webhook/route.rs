@@ -45,6 +45,14 @@ pub enum Scheme {
     Auto,
     /// `X-Hub-Signature-256`.
     GitHub,
+    /// `X-Gitlab-Token`, the secret itself.
+    GitLab,
+    /// `Stripe-Signature`.
+    Stripe,
+    /// `svix-id`, `svix-timestamp`, `svix-signature`.
+    Svix,
+    /// The same as `webhook-…`, by the Standard Webhooks specification.
+    Standard,
     /// A configured header.
     Hmac(HmacOptions),
 }
