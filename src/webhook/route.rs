@@ -131,3 +131,92 @@ pub enum Deliver {
     /// Several of them.
     Many(Vec<Deliver>),
 }
+
+/// What a route takes from its surroundings.
+#[derive(Debug, Clone, Default)]
+pub struct RouteDefaults {
+    /// The listener's secret, for routes without their own.
+    pub secret: Option<SecretString>,
+    /// Whether only this machine can reach the listener.
+    pub loopback: bool,
+    /// Where a bare `telegram` goes.
+    pub telegram_home: Option<ChatTarget>,
+}
+
+/// Something wrong in a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteProblem {
+    /// The key inside the route, `deliver_extra.chat_id`; empty: the route itself.
+    pub path: String,
+    /// What is wrong, one sentence.
+    pub message: String,
+    /// What was probably meant, or what to do.
+    pub suggestion: Option<String>,
+    /// Only a warning.
+    pub warning: bool,
+}
+
+/// Reads a route, from either file.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse_route(
+    name: &str,
+    value: &serde_json::Value,
+    defaults: &RouteDefaults,
+) -> Result<Route, Vec<RouteProblem>> {
+    let error = |path: &str, message: &str, suggestion: Option<&str>| {
+        let suggestion = suggestion.map(str::to_owned);
+        vec![RouteProblem { path: path.to_owned(), message: message.to_owned(), suggestion, warning: false }]
+    };
+    let Some(map) = value.as_object() else { return Err(error("", "a route is a mapping", None)) };
+    if map.contains_key("deliver_chat_d") {
+        return Err(error("deliver_chat_d", "unknown key", Some("did you mean `deliver_extra.chat_id`?")));
+    }
+    let secret = match map.get("secret") {
+        Some(secret) => secret.as_str().map(SecretString::from),
+        None => defaults.secret.clone(),
+    };
+    let Some(secret) = secret else { return Err(error("", "the route has no secret", Some("set `secret`"))) };
+    let insecure = secrecy::ExposeSecret::expose_secret(&secret) == "INSECURE_NO_AUTH";
+    if insecure && !defaults.loopback {
+        return Err(error("secret", "INSECURE_NO_AUTH works on loopback only", None));
+    }
+    let text = |key: &str| map.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+    let deliver = match text("deliver").as_str() {
+        "" | "log" => Deliver::Log,
+        "telegram" => {
+            let chat = map.get("deliver_extra").and_then(|extra| extra.get("chat_id")?.as_str());
+            match (chat, &defaults.telegram_home) {
+                (Some("nowhere"), _) | (None, None) => {
+                    return Err(error("deliver_extra.chat_id", "no chat to deliver to", None));
+                }
+                (Some(chat), _) => Deliver::Chat(ChatTarget {
+                    platform: hookgate_adapters::Platform::Telegram,
+                    account: String::new(),
+                    chat_id: chat.to_owned(),
+                    thread_id: None,
+                }),
+                (None, Some(home)) => Deliver::Chat(home.clone()),
+            }
+        }
+        _ => return Err(error("deliver", "no such target", Some("log, telegram"))),
+    };
+    Ok(Route {
+        name: name.to_owned(),
+        secrets: if insecure { Vec::new() } else { vec![secret] },
+        insecure,
+        scheme: Scheme::Auto,
+        events: Vec::new(),
+        prompt: text("prompt"),
+        deliver,
+        deliver_only: map.get("deliver_only") == Some(&true.into()),
+        enabled: map.get("enabled") != Some(&false.into()),
+        description: text("description"),
+        replay_guard: false,
+        missing: Missing::Keep,
+        raw_limit: 4_000,
+        session: SessionChoice::Delivery,
+        rate_limit: None,
+    })
+}
