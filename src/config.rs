@@ -3,8 +3,21 @@
 //! Precedence: command line › process environment › `.env` › `config.yaml` › defaults (`spec/decisions.md` §1).
 //! Everything wrong is a [`Problem`] with its place; nothing is dropped in silence.
 
+mod build;
+mod env_file;
+mod expand;
+mod home;
+mod keys;
+mod settings;
+mod show;
+pub(crate) mod suggest;
+mod yaml;
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hookgate_adapters::ChatTarget;
@@ -13,6 +26,9 @@ use secrecy::SecretString;
 use crate::session::Sharing;
 use crate::store::UncertainSends;
 use crate::webhook::route::Route;
+
+pub use home::{Home, resolve_home};
+pub use show::{redacted_json, redacted_yaml};
 
 /// The effective configuration.
 #[derive(Debug, Clone)]
@@ -198,4 +214,167 @@ pub enum Severity {
     Warning,
     /// The gateway does not start (exit 78).
     Error,
+}
+
+impl fmt::Display for Problem {
+    /// One line, `file:line:column: path: message (suggestion)`; what does not apply is left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = self.origin.clone();
+        for number in [self.line, self.column].into_iter().take_while(|number| *number > 0) {
+            line.push_str(&format!(":{number}"));
+        }
+        line.push_str(": ");
+        if !self.path.is_empty() {
+            line.push_str(&format!("{}: ", self.path));
+        }
+        line.push_str(&self.message);
+        if let Some(suggestion) = &self.suggestion {
+            line.push_str(&format!(" ({suggestion})"));
+        }
+        f.write_str(&line.replace(char::is_control, " "))
+    }
+}
+
+/// What [`load`] starts from.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    /// `--home DIR`.
+    pub home: Option<PathBuf>,
+    /// The process environment. Values that are not UTF-8 are better left out than guessed at.
+    pub environment: BTreeMap<String, String>,
+}
+
+impl LoadOptions {
+    /// With the environment of this process.
+    pub fn from_process(home: Option<PathBuf>) -> Self {
+        let text = |value: std::ffi::OsString| value.into_string().ok();
+        let environment = std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect();
+        Self { home, environment }
+    }
+}
+
+/// What [`load`] found.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// `None` when any problem is an error.
+    pub config: Option<Config>,
+    /// In the order of the files: the home, `.env`, `config.yaml`, then what values mean together.
+    pub problems: Vec<Problem>,
+    /// The home directory, unless it is itself the problem.
+    pub home: Option<PathBuf>,
+    /// One line to print at start: another program's home is used.
+    pub home_note: Option<String>,
+    /// The files that are read, whether or not they exist: `config.yaml`, `.env`.
+    pub files: Vec<ConfigFile>,
+}
+
+/// A file [`load`] reads.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct ConfigFile {
+    /// Where it is, or would be.
+    pub path: PathBuf,
+    /// Whether it is there.
+    pub exists: bool,
+}
+
+/// Reads the configuration: the home directory, its `.env` and `config.yaml`, and the environment.
+///
+/// Never panics and never fails: everything wrong is in [`Loaded::problems`], and with an error among them there is no
+/// [`Config`] (exit code 78 of `gateway run`). Creates the home directory when there is none; writes nothing else.
+pub fn load(options: LoadOptions) -> Loaded {
+    let LoadOptions { home, environment } = options;
+    let home = match resolve_home(home.as_deref(), &environment) {
+        Ok(home) => home,
+        Err(problem) => {
+            return Loaded { config: None, problems: vec![problem], home: None, home_note: None, files: Vec::new() };
+        }
+    };
+    let yaml_path = home.path.join("config.yaml");
+    let env_path = home.path.join(".env");
+    let mut problems = Vec::new();
+
+    let env_text = read_file(&env_path, &mut problems);
+    let (assignments, bad_lines) = env_file::parse(env_text.as_deref().unwrap_or_default());
+    for bad in bad_lines {
+        let message = format!("{}; it is passed over", bad.message);
+        problems.push(in_file(Severity::Warning, &env_path, bad.line, 0, message));
+    }
+    let (variables, unresolved) = env_file::merge(&environment, &assignments);
+
+    let file = yaml_path.display().to_string();
+    let mut settings = settings::Settings::new(file, env_path.display().to_string(), variables);
+    settings.problems = problems;
+    for (assignment, message) in unresolved {
+        settings.unresolved_assignment(&assignment, message);
+    }
+    let yaml_text = read_file(&yaml_path, &mut settings.problems);
+    match yaml::parse(yaml_text.as_deref().unwrap_or_default()) {
+        Ok(document) => settings.add_document(&document),
+        Err(fault) => {
+            let yaml::Place { line, column } = fault.place;
+            let problem = in_file(Severity::Error, &yaml_path, line, column, fault.message);
+            settings.problems.push(Problem { suggestion: fault.suggestion, ..problem });
+        }
+    }
+    settings.add_variables(&environment, &assignments);
+    warn_of_unread_files(&home.path, yaml_text.is_some(), &mut settings.problems);
+
+    let config = build::build(&mut settings, home.path.clone(), &assignments);
+    let problems = settings.problems;
+    let is_usable = problems.iter().all(|problem| problem.severity < Severity::Error);
+    let files = [yaml_path, env_path].map(|path| ConfigFile { exists: path.exists(), path });
+    Loaded {
+        config: is_usable.then_some(config),
+        problems,
+        home: Some(home.path),
+        home_note: home.note,
+        files: files.into(),
+    }
+}
+
+/// The text of a file; `None` when there is no such file or it cannot be read, which is an error.
+fn read_file(path: &Path, problems: &mut Vec<Problem>) -> Option<String> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            let message = format!("cannot read the file{}: {error}", home::as_user(&error));
+            problems.push(in_file(Severity::Error, path, 0, 0, message));
+            return None;
+        }
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            let problem = in_file(Severity::Error, path, line, 0, "the file is not UTF-8 text".to_owned());
+            problems.push(Problem { suggestion: Some("save it as UTF-8".to_owned()), ..problem });
+            None
+        }
+    }
+}
+
+fn warn_of_unread_files(home: &Path, has_config: bool, problems: &mut Vec<Problem>) {
+    for (name, suggestion) in
+        [("gateway.json", "move what you need into config.yaml"), ("config.yml", "rename it to config.yaml")]
+    {
+        let path = home.join(name);
+        if path.exists() && !(name == "config.yml" && has_config) {
+            let problem = in_file(Severity::Warning, &path, 0, 0, "this file is not read".to_owned());
+            problems.push(Problem { suggestion: Some(suggestion.to_owned()), ..problem });
+        }
+    }
+}
+
+fn in_file(severity: Severity, path: &Path, line: usize, column: usize, message: String) -> Problem {
+    Problem {
+        severity,
+        origin: path.display().to_string(),
+        line,
+        column,
+        path: String::new(),
+        message,
+        suggestion: None,
+    }
 }

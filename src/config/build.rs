@@ -1,0 +1,502 @@
+//! From settings to the effective [`Config`]: defaults, ranges, and what values mean together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hookgate_adapters::{ChatTarget, Platform};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::env_file::Assignment;
+use super::settings::{Found, Origin, Settings, Wrong, shown, text};
+use super::suggest::nearest;
+use super::yaml::{Node, Value};
+use super::{Allowed, Config, Console, Limits, Model, Provider, ReplyToMode, Severity, Storage, Telegram, Webhook};
+use crate::session::Sharing;
+use crate::store::UncertainSends;
+use crate::webhook::route::{Route, RouteDefaults, parse_route};
+
+const DAY: f64 = 86_400.0;
+pub(super) const TELEGRAM_API: &str = "https://api.telegram.org";
+pub(super) const OPENAI_API: &str = "https://api.openai.com/v1";
+/// Shorter values are not redacted: they would blank out ordinary words.
+const SHORTEST_SECRET: usize = 6;
+/// Keys of a route whose values are text, whatever they look like.
+const ROUTE_TEXTS: &[&str] = &[
+    "secret",
+    "prompt",
+    "description",
+    "deliver",
+    "deliver_fallback",
+    "chat_id",
+    "thread_id",
+    "message_thread_id",
+    "events",
+    "scheme",
+    "session",
+    "header",
+    "prefix",
+    "signed",
+];
+
+/// Builds the configuration. It is only to be used when no problem is an error: defaults stand in for what is wrong.
+pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assignment]) -> Config {
+    let mut secrets = Secrets::default();
+    for assignment in assignments {
+        let name = assignment.name.to_ascii_uppercase();
+        if ["TOKEN", "SECRET", "KEY", "PASSWORD"].iter().any(|end| name.ends_with(end)) {
+            secrets.add(&assignment.value);
+        }
+    }
+    let home_channel = home_channel(settings);
+    let telegram = telegram(settings, home_channel.clone(), &mut secrets);
+    let config = Config {
+        home,
+        storage: storage(settings),
+        console: console(settings, &mut secrets),
+        limits: Limits {
+            turns: settings.number("limits.turns", 32, 1, 4096),
+            waiting_per_chat: settings.number("limits.waiting_per_chat", 200, 1, 1_000_000),
+            failed_signatures_per_minute: settings.number("limits.failed_signatures_per_minute", 300, 1, 1_000_000),
+            hook_processes: settings.number("limits.hook_processes", 16, 1, 1024),
+            tool_output_bytes: settings.number("limits.tool_output_bytes", 50_000, 1_000, 100_000_000),
+        },
+        drain_timeout: settings.seconds("drain_timeout", 20, 0.0, DAY),
+        max_update_age: settings.seconds("max_update_age", 86_400, 0.0, 365.0 * DAY),
+        uncertain_sends: settings.choice(
+            "uncertain_sends",
+            UncertainSends::Resend,
+            &[("resend", UncertainSends::Resend), ("hold", UncertainSends::Hold)],
+        ),
+        sharing: Sharing {
+            group_sessions_per_user: settings
+                .boolean("group_sessions_per_user", Sharing::default().group_sessions_per_user),
+            thread_sessions_per_user: settings
+                .boolean("thread_sessions_per_user", Sharing::default().thread_sessions_per_user),
+        },
+        model: model(settings, &mut secrets),
+        telegram,
+        webhook: webhook(settings, home_channel, &mut secrets),
+        allowed: Allowed { users: settings.list("allowed_users"), all: settings.boolean("allow_all_users", false) },
+        secrets: Vec::new(),
+    };
+    Config { secrets: secrets.finish(), ..config }
+}
+
+/// Secret values as they are met.
+#[derive(Default)]
+struct Secrets(BTreeSet<String>);
+
+impl Secrets {
+    fn add(&mut self, value: &str) {
+        let value = value.trim();
+        if value.chars().count() >= SHORTEST_SECRET && value != "INSECURE_NO_AUTH" {
+            self.0.insert(value.to_owned());
+        }
+    }
+
+    fn add_secret(&mut self, value: Option<&SecretString>) {
+        if let Some(value) = value {
+            self.add(value.expose_secret());
+        }
+    }
+
+    /// Longest first, so that a secret that contains another is redacted whole.
+    fn finish(self) -> Vec<SecretString> {
+        let mut values: Vec<String> = self.0.into_iter().collect();
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        values.into_iter().map(SecretString::from).collect()
+    }
+}
+
+fn storage(settings: &mut Settings) -> Storage {
+    let url = settings.read("storage.url", |node| {
+        let url = text(node)?;
+        let url = url.trim();
+        if url.strip_prefix("sqlite:").is_some_and(|path| !path.trim_start_matches('/').is_empty()) {
+            return Ok(url.to_owned());
+        }
+        Err(match url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("postgres" | "postgresql") => Wrong::new("PostgreSQL is not supported yet"),
+            Some("sqlite") => Wrong::new("the database's file is missing"),
+            _ => Wrong::new("the address of a database begins with `sqlite:`"),
+        }
+        .suggest("write `sqlite:hookgate.db`"))
+    });
+    Storage {
+        url: url.unwrap_or_else(|| "sqlite:hookgate.db".to_owned()),
+        retention_days: settings.number("storage.retention_days", 30, 1, 36_500),
+        max_gb: settings.number("storage.max_gb", 5, 1, 1_000_000),
+    }
+}
+
+fn console(settings: &mut Settings, secrets: &mut Secrets) -> Console {
+    let token = settings.secret("console.token").filter(|token| !token.expose_secret().is_empty());
+    if token.as_ref().is_some_and(is_placeholder) {
+        let suggestion = "remove the key: hookgate makes a token at its first start and keeps it in console.json";
+        settings.tell_about(Severity::Error, "console.token", "this is a placeholder, not a token", suggestion);
+    }
+    secrets.add_secret(token.as_ref());
+    Console {
+        enabled: settings.boolean("console.enabled", true),
+        host: host(settings, "console.host"),
+        port: settings.number("console.port", 8642, 0, u16::MAX),
+        token,
+    }
+}
+
+/// The address to listen on. Nothing and null mean loopback; `""` means all interfaces, as in the reference.
+fn host(settings: &mut Settings, path: &'static str) -> String {
+    let host = settings.read(path, |node| {
+        let host = text(node)?;
+        let host = host.trim().trim_start_matches('[').trim_end_matches(']').to_owned();
+        if host.contains(|c: char| c.is_whitespace() || c == '/')
+            || host.contains(':') && host.parse::<IpAddr>().is_err()
+        {
+            return Err(Wrong::new(format!("{} is neither an address nor a host name", shown(node)))
+                .suggest("write the port under `port`"));
+        }
+        Ok(host)
+    });
+    match host.as_deref() {
+        None => "127.0.0.1".to_owned(),
+        Some("") => {
+            let message = "an empty host listens on all interfaces";
+            settings.tell_about(Severity::Warning, path, message, "write `0.0.0.0` if that is meant, else `127.0.0.1`");
+            "0.0.0.0".to_owned()
+        }
+        Some(host) => host.to_owned(),
+    }
+}
+
+/// Whether only this machine can reach a listener on `host`.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let host = host.trim().to_ascii_lowercase();
+    matches!(host.as_str(), "localhost" | "ip6-localhost" | "ip6-loopback")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// An `http` or `https` address without a slash at its end.
+fn web_address(node: &Node) -> Result<String, Wrong> {
+    let given = text(node)?;
+    let address = given.trim().trim_end_matches('/').to_owned();
+    let fits = reqwest::Url::parse(&address)
+        .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some());
+    if fits {
+        Ok(address)
+    } else {
+        Err(Wrong::new(format!("{} is not an http or https address", shown(node)))
+            .suggest("write it as `https://host` or `http://host:port`"))
+    }
+}
+
+/// Whether a secret was plainly never filled in.
+pub(super) fn is_placeholder(secret: &SecretString) -> bool {
+    let value = secret.expose_secret().trim().to_ascii_lowercase();
+    let words: Vec<&str> = value.split(['-', '_', ' ']).collect();
+    let is_one_letter = value.len() >= 3
+        && matches!(value.as_bytes()[0], b'x' | b'.' | b'*')
+        && value.bytes().all(|byte| byte == value.as_bytes()[0]);
+    value.is_empty()
+        || value.starts_with('<') && value.ends_with('>')
+        || is_one_letter
+        || words[0] == "your" && words.len() > 1
+        || matches!(words.as_slice(), ["replace" | "insert" | "paste" | "put" | "enter", _, ..])
+        || matches!(
+            value.as_str(),
+            "changeme"
+                | "change-me"
+                | "change_me"
+                | "change me"
+                | "placeholder"
+                | "replaceme"
+                | "todo"
+                | "none"
+                | "null"
+        )
+}
+
+fn telegram(settings: &mut Settings, home_channel: Option<ChatTarget>, secrets: &mut Secrets) -> Option<Telegram> {
+    let enabled = settings.read("platforms.telegram.enabled", super::settings::boolean);
+    let token = settings.secret("platforms.telegram.token");
+    secrets.add_secret(token.as_ref());
+    let base_url = settings.read("platforms.telegram.extra.base_url", |node| {
+        let address = web_address(node)?;
+        Ok(address.strip_suffix("/bot").unwrap_or(&address).trim_end_matches('/').to_owned())
+    });
+    let allowed = Allowed {
+        users: settings.list("platforms.telegram.allow_from"),
+        all: settings.boolean("platforms.telegram.allow_all_users", false),
+    };
+    let reply_to_mode = settings.choice(
+        "platforms.telegram.reply_to_mode",
+        ReplyToMode::First,
+        &[
+            ("first", ReplyToMode::First),
+            ("all", ReplyToMode::All),
+            ("off", ReplyToMode::Off),
+            ("false", ReplyToMode::Off),
+            ("no", ReplyToMode::Off),
+        ],
+    );
+    let typing = settings.boolean("platforms.telegram.typing_indicator", true);
+    if enabled == Some(false) {
+        return None;
+    }
+    let where_to_get = "get a token from @BotFather and set TELEGRAM_BOT_TOKEN in .env";
+    let Some(token) = token else {
+        if enabled == Some(true) {
+            let message = "Telegram is enabled but has no token, so it stays off";
+            settings.tell_about(Severity::Warning, "platforms.telegram.enabled", message, where_to_get);
+        }
+        return None;
+    };
+    let path = "platforms.telegram.token";
+    if is_placeholder(&token) {
+        let message = "the bot token is empty or a placeholder, so Telegram stays off";
+        settings.tell_about(Severity::Warning, path, message, where_to_get);
+        return None;
+    }
+    if token.expose_secret().contains(|c: char| c.is_whitespace() || c.is_control() || "/?#%".contains(c)) {
+        let message = "the bot token holds characters that no token has";
+        settings.tell_about(Severity::Error, path, message, "copy it again from @BotFather: digits, `:`, letters");
+    }
+    Some(Telegram {
+        token,
+        base_url: base_url.unwrap_or_else(|| TELEGRAM_API.to_owned()),
+        allowed,
+        home_channel,
+        reply_to_mode,
+        typing,
+    })
+}
+
+fn home_channel(settings: &mut Settings) -> Option<ChatTarget> {
+    let chat_id = settings.read("platforms.telegram.home_channel.chat_id", |node| {
+        let chat = text(node)?;
+        let chat = chat.trim();
+        let digits = chat.strip_prefix('-').unwrap_or(chat);
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let is_name = chat.len() > 1 && chat.starts_with('@');
+        if is_number || is_name || chat.is_empty() {
+            return Ok(chat.to_owned());
+        }
+        Err(Wrong::new(format!("{} is not a Telegram chat", shown(node)))
+            .suggest("write its number, such as `-1001234567890`, or `@name`; the thread goes under `thread_id`"))
+    });
+    let thread_id = settings.read("platforms.telegram.home_channel.thread_id", |node| {
+        let thread = text(node)?;
+        let thread = thread.trim();
+        if thread.bytes().all(|byte| byte.is_ascii_digit()) {
+            Ok(thread.to_owned())
+        } else {
+            Err(Wrong::new(format!("{} is not the number of a topic", shown(node))))
+        }
+    });
+    let not_empty = |id: Option<String>| id.filter(|id| !id.is_empty());
+    Some(ChatTarget {
+        platform: Platform::Telegram,
+        account: String::new(),
+        chat_id: not_empty(chat_id)?,
+        thread_id: not_empty(thread_id),
+    })
+}
+
+fn model(settings: &mut Settings, secrets: &mut Secrets) -> Model {
+    let not_empty = |text: Option<String>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let name = not_empty(settings.text("model.default"));
+    let base_url = settings.read("model.base_url", |node| match text(node)?.trim() {
+        "" => Ok(None),
+        _ => web_address(node).map(Some),
+    });
+    let base_url = base_url.flatten();
+    let mut api_key = settings.secret("model.api_key").filter(|key| !key.expose_secret().is_empty());
+    secrets.add_secret(api_key.as_ref());
+    if api_key.as_ref().is_some_and(is_placeholder) {
+        let message = "this is a placeholder, not a key; it is not used";
+        settings.tell_about(
+            Severity::Warning,
+            "model.api_key",
+            message,
+            "set OPENAI_API_KEY in .env, or remove the key",
+        );
+        api_key = None;
+    }
+    warn_of_a_foreign_key(settings);
+    let provider = provider(settings, name.as_deref(), base_url.is_some(), api_key.is_some());
+    let name = match (provider, name) {
+        (Provider::Echo, name) => name.unwrap_or_else(|| "echo".to_owned()),
+        (Provider::OpenAi, Some(name)) => name,
+        (Provider::OpenAi, None) if base_url.is_some() => {
+            let message = "no model is named; the server is asked for `default`";
+            settings.tell_about(Severity::Warning, "model.default", message, "set model.default");
+            "default".to_owned()
+        }
+        (Provider::OpenAi, None) => {
+            settings.tell_about(Severity::Error, "model.default", "no model is named", "set model.default");
+            String::new()
+        }
+    };
+    Model {
+        provider,
+        name,
+        base_url: base_url.unwrap_or_else(|| OPENAI_API.to_owned()),
+        api_key,
+        system_prompt: settings.text("model.system_prompt").filter(|prompt| !prompt.trim().is_empty()),
+        timeout: settings.seconds("model.timeout", 120, 1.0, DAY),
+    }
+}
+
+/// The key of the environment wins over the file's, and then it goes to the file's server.
+fn warn_of_a_foreign_key(settings: &mut Settings) {
+    let key_wins = settings.winner("model.api_key").is_some_and(|found| found.origin != Origin::File);
+    let in_file = settings.in_file("model.api_key").is_some();
+    let server_in_file = settings.winner("model.base_url").is_some_and(|found| found.origin == Origin::File);
+    if key_wins && in_file && server_in_file {
+        let message = "OPENAI_API_KEY wins over model.api_key and is sent to model.base_url";
+        settings.tell_about(Severity::Warning, "model.api_key", message, "remove one of the two keys");
+    }
+}
+
+fn provider(settings: &mut Settings, name: Option<&str>, has_server: bool, has_key: bool) -> Provider {
+    let given = settings.text("model.provider").map(|provider| provider.trim().to_ascii_lowercase());
+    let compatible = "for any OpenAI-compatible server set `provider: openai`, `base_url` and `api_key`";
+    match given.as_deref() {
+        None | Some("" | "auto") => {}
+        Some("echo") => return Provider::Echo,
+        Some("custom") if !has_server => {
+            let message = "a custom provider needs the address of its server";
+            settings.tell_about(Severity::Error, "model.provider", message, "set model.base_url");
+            return Provider::OpenAi;
+        }
+        Some("custom") => return Provider::OpenAi,
+        Some("openai") => {
+            if !has_server && !has_key {
+                let message = "OpenAI's own server needs a key";
+                settings.tell_about(Severity::Error, "model.provider", message, "set OPENAI_API_KEY in .env");
+            }
+            return Provider::OpenAi;
+        }
+        Some("anthropic") => {
+            settings.tell_about(Severity::Error, "model.provider", "anthropic is not supported yet", compatible);
+            return Provider::Echo;
+        }
+        Some(other) => {
+            let message = "this provider is not known; there are echo, openai and custom";
+            let suggestion = match nearest(other, ["echo", "openai", "custom"]) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => compatible.to_owned(),
+            };
+            settings.tell_about(Severity::Error, "model.provider", message, &suggestion);
+            return Provider::Echo;
+        }
+    }
+    let is_configured =
+        ["model.default", "model.base_url", "model.api_key"].iter().any(|path| settings.in_file(path).is_some());
+    if !is_configured {
+        let key = settings.winner("model.api_key").cloned();
+        if let Some(key @ Found { origin: Origin::EnvFile(..), .. }) = key {
+            let message = "a key is set but no model is named, so the built-in echo answers";
+            settings.tell(Severity::Warning, &key, message, Some("set model.default in config.yaml".to_owned()));
+        }
+        return Provider::Echo;
+    }
+    match name {
+        Some("echo") => Provider::Echo,
+        _ if has_server || has_key => Provider::OpenAi,
+        Some(_) => {
+            let message = "a model is named, but there is neither a key nor a server for it";
+            let suggestion = "set OPENAI_API_KEY in .env, or model.base_url, or `model.provider: echo`";
+            settings.tell_about(Severity::Error, "model.default", message, suggestion);
+            Provider::Echo
+        }
+        None => Provider::Echo,
+    }
+}
+
+fn webhook(settings: &mut Settings, telegram_home: Option<ChatTarget>, secrets: &mut Secrets) -> Webhook {
+    let host = host(settings, "platforms.webhook.extra.host");
+    let secret = settings.secret("platforms.webhook.extra.secret").filter(|secret| !secret.expose_secret().is_empty());
+    secrets.add_secret(secret.as_ref());
+    let defaults = RouteDefaults { secret: secret.clone(), loopback: is_loopback(&host), telegram_home };
+    let routes = routes(settings, &defaults, secrets);
+    Webhook {
+        enabled: settings.boolean("platforms.webhook.enabled", true),
+        host,
+        port: settings.number("platforms.webhook.extra.port", 8644, 0, u16::MAX),
+        secret,
+        routes,
+        rate_limit: settings.number("platforms.webhook.extra.rate_limit", 30, 1, 1_000_000),
+        max_body_bytes: settings.number("platforms.webhook.extra.max_body_bytes", 1 << 20, 1, 1 << 30),
+        deliver_wait: settings.seconds("platforms.webhook.extra.deliver_wait", 5, 0.0, 300.0),
+        trusted_proxies: settings.list_of("platforms.webhook.extra.trusted_proxies", |item| {
+            item.parse::<IpAddr>().map_err(|_| {
+                Wrong::new("a proxy is an exact IP address")
+                    .suggest("write each as `10.0.0.2`, not as a name or a range")
+            })
+        }),
+    }
+}
+
+fn routes(settings: &mut Settings, defaults: &RouteDefaults, secrets: &mut Secrets) -> BTreeMap<String, Route> {
+    let path = "platforms.webhook.extra.routes";
+    let nodes = settings.read(path, |node| match &node.value {
+        Value::Map(entries) => Ok(entries.clone()),
+        Value::List(items) if items.is_empty() => Ok(Vec::new()),
+        _ => Err(Wrong::new(format!("routes are wanted, not {}", node.kind()))
+            .suggest("write `routes:` and below it, indented, `name:` with the route's keys")),
+    });
+    let written = settings.winner(path).map_or_else(|| path.to_owned(), |found| found.written.clone());
+    let mut routes = BTreeMap::new();
+    for entry in nodes.unwrap_or_default() {
+        let value = entry.value.to_json(&|key| ROUTE_TEXTS.contains(&key));
+        match value.get("secret") {
+            Some(serde_json::Value::String(secret)) => secrets.add(secret),
+            Some(serde_json::Value::Array(all)) => {
+                all.iter().filter_map(|one| one.as_str()).for_each(|one| secrets.add(one))
+            }
+            _ => {}
+        }
+        match parse_route(&entry.key, &value, defaults) {
+            Ok(route) => {
+                route.secrets.iter().for_each(|secret| secrets.add_secret(Some(secret)));
+                let at_secret = |message: &str, suggestion: &str| {
+                    let place = entry.value.entry("secret").map_or(entry.key_place, |secret| secret.key_place);
+                    let path = format!("{written}.{}.secret", entry.key);
+                    (Severity::Warning, place, path, message.to_owned(), Some(suggestion.to_owned()))
+                };
+                let warning = if route.insecure {
+                    let message = "nothing verifies requests to this route: everybody on this machine can send to it";
+                    Some(at_secret(message, "set a secret before the listener leaves loopback"))
+                } else if route.secrets.iter().any(|secret| secret.expose_secret().chars().count() < 8) {
+                    Some(at_secret("this secret has fewer than 8 characters", "make one with `openssl rand -hex 32`"))
+                } else {
+                    None
+                };
+                if let Some((severity, place, path, message, suggestion)) = warning {
+                    settings.tell_in_file(severity, place, &path, message, suggestion);
+                }
+                routes.insert(entry.key, route);
+            }
+            Err(problems) => {
+                for problem in problems {
+                    let place = match entry.value.place_of(&problem.path) {
+                        place if problem.path.is_empty() || place == entry.value.place => entry.key_place,
+                        place => place,
+                    };
+                    let dot = if problem.path.is_empty() { "" } else { "." };
+                    let path = format!("{written}.{}{dot}{}", entry.key, problem.path);
+                    let severity = if problem.warning { Severity::Warning } else { Severity::Error };
+                    settings.tell_in_file(severity, place, &path, problem.message, problem.suggestion);
+                }
+            }
+        }
+    }
+    routes
+}
+
+/// Seconds for `config show`: whole ones as whole numbers.
+pub(super) fn in_seconds(duration: Duration) -> serde_json::Value {
+    if duration.subsec_nanos() == 0 { duration.as_secs().into() } else { duration.as_secs_f64().into() }
+}

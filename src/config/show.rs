@@ -1,0 +1,147 @@
+//! The effective configuration as people and programs read it, without its secrets.
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+
+use super::build::{TELEGRAM_API, in_seconds};
+use super::{Config, Provider, ReplyToMode};
+use crate::store::UncertainSends;
+use crate::webhook::route::{Deliver, Route, Scheme};
+
+const REDACTED: &str = "***";
+
+/// Every key of `config.example.yaml` with its effective value, nested as in the file; secrets are `"***"`, or null when
+/// there is none. `platforms.telegram` holds only defaults while Telegram is off.
+pub fn redacted_json(config: &Config) -> Value {
+    let mut root = Map::new();
+    for (path, value) in effective(config) {
+        let mut segments: Vec<&str> = path.split('.').collect();
+        let last = segments.pop().unwrap_or_default();
+        let mut map = &mut root;
+        for segment in segments {
+            let below = map.entry(segment).or_insert_with(|| Value::Object(Map::new()));
+            let Value::Object(below) = below else { unreachable!("no key's path is the beginning of another's") };
+            map = below;
+        }
+        map.insert(last.to_owned(), value);
+    }
+    Value::Object(root)
+}
+
+/// The same as YAML, to be read by people.
+pub fn redacted_yaml(config: &Config) -> String {
+    serde_yaml::to_string(&redacted_json(config)).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"))
+}
+
+fn hidden(secret: Option<&SecretString>) -> Value {
+    secret.map_or(Value::Null, |_| REDACTED.into())
+}
+
+/// Every key that takes effect and its value, in the order of the example.
+fn effective(config: &Config) -> Vec<(&'static str, Value)> {
+    let Config { storage, console, limits, model, webhook, .. } = config;
+    let telegram = config.telegram.as_ref();
+    let home_channel = telegram.and_then(|telegram| telegram.home_channel.as_ref());
+    let reply_to_mode = match telegram.map(|telegram| telegram.reply_to_mode).unwrap_or_default() {
+        ReplyToMode::First => "first",
+        ReplyToMode::All => "all",
+        ReplyToMode::Off => "off",
+    };
+    vec![
+        ("storage.url", json!(storage.url)),
+        ("storage.retention_days", json!(storage.retention_days)),
+        ("storage.max_gb", json!(storage.max_gb)),
+        ("console.enabled", json!(console.enabled)),
+        ("console.host", json!(console.host)),
+        ("console.port", json!(console.port)),
+        ("console.token", hidden(console.token.as_ref())),
+        ("model.default", json!(model.name)),
+        (
+            "model.provider",
+            json!(match model.provider {
+                Provider::Echo => "echo",
+                Provider::OpenAi => "openai",
+            }),
+        ),
+        ("model.base_url", json!(model.base_url)),
+        ("model.api_key", hidden(model.api_key.as_ref())),
+        ("model.system_prompt", json!(model.system_prompt)),
+        ("model.timeout", in_seconds(model.timeout)),
+        ("allowed_users", json!(config.allowed.users)),
+        ("allow_all_users", json!(config.allowed.all)),
+        ("platforms.telegram.enabled", json!(telegram.is_some())),
+        ("platforms.telegram.token", hidden(telegram.map(|telegram| &telegram.token))),
+        ("platforms.telegram.allow_from", json!(telegram.map_or(&[][..], |telegram| &telegram.allowed.users))),
+        ("platforms.telegram.allow_all_users", json!(telegram.is_some_and(|telegram| telegram.allowed.all))),
+        ("platforms.telegram.home_channel.chat_id", json!(home_channel.map(|chat| &chat.chat_id))),
+        ("platforms.telegram.home_channel.thread_id", json!(home_channel.and_then(|chat| chat.thread_id.as_ref()))),
+        ("platforms.telegram.reply_to_mode", json!(reply_to_mode)),
+        ("platforms.telegram.typing_indicator", json!(telegram.is_none_or(|telegram| telegram.typing))),
+        (
+            "platforms.telegram.extra.base_url",
+            json!(telegram.map_or(TELEGRAM_API, |telegram| telegram.base_url.as_str())),
+        ),
+        ("platforms.webhook.enabled", json!(webhook.enabled)),
+        ("platforms.webhook.extra.host", json!(webhook.host)),
+        ("platforms.webhook.extra.port", json!(webhook.port)),
+        ("platforms.webhook.extra.secret", hidden(webhook.secret.as_ref())),
+        ("platforms.webhook.extra.rate_limit", json!(webhook.rate_limit)),
+        ("platforms.webhook.extra.max_body_bytes", json!(webhook.max_body_bytes)),
+        ("platforms.webhook.extra.deliver_wait", in_seconds(webhook.deliver_wait)),
+        ("platforms.webhook.extra.trusted_proxies", json!(webhook.trusted_proxies)),
+        (
+            "platforms.webhook.extra.routes",
+            json!(webhook.routes.iter().map(|(name, route)| (name, shown_route(route))).collect::<BTreeMap<_, _>>()),
+        ),
+        ("drain_timeout", in_seconds(config.drain_timeout)),
+        ("max_update_age", in_seconds(config.max_update_age)),
+        (
+            "uncertain_sends",
+            json!(match config.uncertain_sends {
+                UncertainSends::Resend => "resend",
+                UncertainSends::Hold => "hold",
+            }),
+        ),
+        ("group_sessions_per_user", json!(config.sharing.group_sessions_per_user)),
+        ("thread_sessions_per_user", json!(config.sharing.thread_sessions_per_user)),
+        ("limits.turns", json!(limits.turns)),
+        ("limits.waiting_per_chat", json!(limits.waiting_per_chat)),
+        ("limits.failed_signatures_per_minute", json!(limits.failed_signatures_per_minute)),
+        ("limits.hook_processes", json!(limits.hook_processes)),
+        ("limits.tool_output_bytes", json!(limits.tool_output_bytes)),
+    ]
+}
+
+fn shown_route(route: &Route) -> Value {
+    let scheme = match &route.scheme {
+        Scheme::Auto => "auto",
+        Scheme::GitHub => "github",
+        Scheme::Hmac(_) => "hmac",
+    };
+    json!({
+        "enabled": route.enabled,
+        "description": route.description,
+        "scheme": scheme,
+        "secret": if route.secrets.is_empty() { Value::Null } else { REDACTED.into() },
+        "insecure": route.insecure,
+        "events": route.events,
+        "prompt": route.prompt,
+        "deliver": shown_target(&route.deliver),
+        "deliver_only": route.deliver_only,
+        "rate_limit": route.rate_limit,
+    })
+}
+
+fn shown_target(target: &Deliver) -> Value {
+    match target {
+        Deliver::Log => "log".into(),
+        Deliver::Chat(chat) => chat.to_string().into(),
+        Deliver::Template { platform, chat_id, thread_id: None } => format!("{platform}:{chat_id}").into(),
+        Deliver::Template { platform, chat_id, thread_id: Some(thread) } => {
+            format!("{platform}:{chat_id}:{thread}").into()
+        }
+        Deliver::Many(targets) => targets.iter().map(shown_target).collect(),
+    }
+}
