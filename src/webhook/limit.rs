@@ -69,9 +69,10 @@ impl<K: Eq + Hash + Clone> SlidingLog<K> {
     /// Takes a ticket back, as if it had never been given.
     pub fn refund(&self, ticket: Ticket<K>) {
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        let log = if ticket.is_other { Some(&mut logs.others) } else { logs.by_key.get_mut(&ticket.key) };
+        let Ticket { key, at, is_other } = ticket;
+        let log = if is_other { Some(&mut logs.others) } else { logs.by_key.get_mut(&key) };
         if let Some(log) = log
-            && let Ok(index) = log.binary_search(&ticket.at)
+            && let Ok(index) = log.binary_search(&at)
         {
             log.remove(index);
         }

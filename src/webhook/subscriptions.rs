@@ -768,12 +768,13 @@ mod tests {
         let set = subscriptions.current().await;
         assert!(Arc::ptr_eq(&set, &subscriptions.current().await), "compared while it is young");
         // Once the change is old enough the stamp alone decides.
-        let mut state = subscriptions.shared.lock();
-        let Seen::File { stamp, .. } = &state.seen else { panic!("{:?}", state.seen) };
-        assert!(!stamp.is_settled(SystemTime::now()));
-        assert!(stamp.is_settled(SystemTime::now() + SETTLED_AFTER + Duration::from_secs(1)));
-        state.seen = Seen::File { stamp: stamp.clone(), is_settled: true };
-        drop(state);
+        {
+            let mut state = subscriptions.shared.lock();
+            let Seen::File { stamp, .. } = &state.seen else { panic!("{:?}", state.seen) };
+            assert!(!stamp.is_settled(SystemTime::now()));
+            assert!(stamp.is_settled(SystemTime::now() + SETTLED_AFTER + Duration::from_secs(1)));
+            state.seen = Seen::File { stamp: stamp.clone(), is_settled: true };
+        }
         assert!(subscriptions.shared.unchanged().is_some());
         home.write(&one("bb"));
         assert!(subscriptions.shared.unchanged().is_none());
