@@ -55,8 +55,9 @@ impl<K: Eq + Hash + Clone> SlidingLog<K> {
         let is_other = !self.has_room(&mut logs, &key, now);
         let log = if is_other { &mut logs.others } else { logs.by_key.entry(key.clone()).or_default() };
         self.forget_old(log, now);
-        if log.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
-            let free_at = log.front().map_or(now + self.window, |oldest| *oldest + self.window);
+        let excess = log.len().checked_sub(usize::try_from(limit).unwrap_or(usize::MAX));
+        if let Some(excess) = excess {
+            let free_at = log.get(excess).map_or(now + self.window, |enough_gone| *enough_gone + self.window);
             return Err(free_at.saturating_duration_since(now).max(Duration::from_millis(1)));
         }
         // Callers may arrive in another order than they read the clock; the log stays sorted.
@@ -68,9 +69,10 @@ impl<K: Eq + Hash + Clone> SlidingLog<K> {
     /// Takes a ticket back, as if it had never been given.
     pub fn refund(&self, ticket: Ticket<K>) {
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        let log = if ticket.is_other { Some(&mut logs.others) } else { logs.by_key.get_mut(&ticket.key) };
+        let Ticket { key, at, is_other } = ticket;
+        let log = if is_other { Some(&mut logs.others) } else { logs.by_key.get_mut(&key) };
         if let Some(log) = log
-            && let Ok(index) = log.binary_search(&ticket.at)
+            && let Ok(index) = log.binary_search(&at)
         {
             log.remove(index);
         }
@@ -123,7 +125,8 @@ mod tests {
         assert_eq!(log.take("r", 5, start + SECOND * 59).map(Ticket::keep), Err(SECOND));
         log.take("r", 5, start + SECOND * 60).expect("the first is a minute old; refusals did not count").keep();
         assert_eq!(log.take("r", 5, start + SECOND * 60).map(Ticket::keep), Err(SECOND * 10));
-        log.take("r", 6, start + SECOND * 60).expect("the limit may change").keep();
+        assert_eq!(log.take("r", 2, start + SECOND * 60).map(Ticket::keep), Err(SECOND * 40), "the limit may change");
+        log.take("r", 6, start + SECOND * 60).expect("room for one more").keep();
     }
 
     #[test]
