@@ -20,12 +20,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hookgate_adapters::ChatTarget;
+use hookgate_adapters::{ChatTarget, ReplyToMode};
 use secrecy::SecretString;
 
 use crate::session::Sharing;
 use crate::store::UncertainSends;
-use crate::webhook::route::Route;
+use crate::webhook::route::{Route, RouteDefaults};
 
 pub use home::{Home, resolve_home};
 pub use show::{redacted_json, redacted_yaml};
@@ -152,18 +152,6 @@ pub struct Telegram {
     pub typing: bool,
 }
 
-/// Which parts of an answer quote the message they answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ReplyToMode {
-    /// The first.
-    #[default]
-    First,
-    /// All.
-    All,
-    /// None.
-    Off,
-}
-
 /// `platforms.webhook`.
 #[derive(Debug, Clone)]
 pub struct Webhook {
@@ -173,8 +161,8 @@ pub struct Webhook {
     pub host: String,
     /// `extra.port`: 8644; 0 lets the system choose.
     pub port: u16,
-    /// `extra.secret`, `WEBHOOK_SECRET`: for routes without their own.
-    pub secret: Option<SecretString>,
+    /// What routes take from elsewhere: `extra.secret` or `WEBHOOK_SECRET`, the home channel, whether the host is loopback.
+    pub route_defaults: RouteDefaults,
     /// `extra.routes`, checked.
     pub routes: BTreeMap<String, Route>,
     /// `extra.rate_limit`: verified, new requests per route and minute: 30.

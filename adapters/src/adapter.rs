@@ -35,6 +35,10 @@ pub trait Adapter: Send + Sync {
     /// partial answers; the final answer always comes through [`Adapter::send`].
     fn partial(&self, _target: &ChatTarget, _reply_to: &str, _text: &str) {}
 
+    /// A message is through: `replies` parts follow by [`Adapter::send`], none if there is nothing to say. For platforms
+    /// whose people wait for a definite end.
+    fn settled(&self, _target: &ChatTarget, _message_id: &str, _replies: usize) {}
+
     /// Whether [`Adapter::partial`] does anything.
     fn shows_partial(&self) -> bool {
         false
@@ -52,6 +56,9 @@ pub trait Adapter: Send + Sync {
 
     /// The connection's state as it is now.
     fn status(&self) -> Status;
+
+    /// Waits until the first attempt to connect has ended, well or not. Adapters that are ready at once return at once.
+    async fn first_attempt(&self) {}
 }
 
 /// Which parts of a reply are anchored to the message they answer (`spec/hermes-gateway.md` §2.1, `reply_to_mode`).

@@ -13,4 +13,4 @@ mod telegram;
 pub use adapter::{Adapter, AdapterState, Inbound, NotAccepted, Part, ReplyToMode, SendError, Status, StatusCell};
 pub use local::{LocalAdapter, LocalEvent, LocalEvents};
 pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Quoted, Source};
-pub use telegram::{TelegramAdapter, TelegramOptions, TelegramSetupError};
+pub use telegram::{TelegramAdapter, TelegramOptions, TelegramSetupError, check_token};

@@ -37,6 +37,13 @@ pub enum LocalEvent {
         /// The text, in Markdown.
         text: String,
     },
+    /// A message is through.
+    Settled {
+        /// The message.
+        message_id: String,
+        /// How many replies follow; 0: nothing is said.
+        replies: usize,
+    },
     /// A turn is running.
     Typing,
     /// The watcher fell behind and missed events: it must read the chat anew.
@@ -153,6 +160,10 @@ impl Adapter for LocalAdapter {
         self.tell(&target.chat_id, event);
     }
 
+    fn settled(&self, target: &ChatTarget, message_id: &str, replies: usize) {
+        self.tell(&target.chat_id, LocalEvent::Settled { message_id: message_id.to_owned(), replies });
+    }
+
     fn shows_partial(&self) -> bool {
         true
     }
@@ -186,12 +197,15 @@ mod tests {
         adapter.typing(&target("a")).await;
         adapter.partial(&target("a"), "q1", "Hel");
         assert_eq!(adapter.send(&message(&adapter, "a", "**Hello**")).await, Ok("n1".into()));
+        adapter.settled(&target("a"), "q1", 1);
         adapter.send(&message(&adapter, "b", "for b")).await.unwrap();
         for watcher in [&mut a1, &mut a2] {
             assert_eq!(watcher.next().await, Some(LocalEvent::Typing));
             assert_eq!(watcher.next().await, Some(LocalEvent::Partial { reply_to: "q1".into(), text: "Hel".into() }));
             let said = LocalEvent::Message { id: "n1".into(), reply_to: Some("q1".into()), text: "**Hello**".into() };
             assert_eq!(watcher.next().await, Some(said));
+            let settled = LocalEvent::Settled { message_id: "q1".into(), replies: 1 };
+            assert_eq!(watcher.next().await, Some(settled));
         }
         assert!(matches!(b.next().await, Some(LocalEvent::Message { text, .. }) if text == "for b"));
     }

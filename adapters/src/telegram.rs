@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::Value;
-use teloxide::payloads::{SendChatAction, SendMessage};
-use teloxide::types::{ChatAction, ChatId, MessageId, ParseMode, Recipient, ReplyParameters, ThreadId};
+use teloxide::payloads::{GetMe, SendChatAction, SendMessage};
+use teloxide::types::{ChatAction, ChatId, MessageId, ParseMode, Recipient, ReplyParameters, ThreadId, User};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -235,5 +235,21 @@ impl Adapter for TelegramAdapter {
 
     fn status(&self) -> Status {
         self.status.get()
+    }
+
+    async fn first_attempt(&self) {
+        let ended = |status: &Status| status.state != AdapterState::Connecting || status.error.is_some();
+        let _ = self.status.watch().wait_for(ended).await;
+    }
+}
+
+/// Asks Telegram whose token it is; the bot's user name, or one sentence that says what is wrong, without the token.
+pub async fn check_token(base_url: &str, token: SecretString, at_most: Duration) -> Result<String, String> {
+    let api = Api::new(base_url, token).map_err(|error| error.to_string())?;
+    match api.call::<_, User>(&GetMe::new(), at_most).await {
+        Ok(bot) => Ok(bot.username.unwrap_or_default()),
+        Err(Failure::Refused(refusal)) if refusal.is_about_the_token() => Err(TOKEN_REFUSED.to_owned()),
+        Err(Failure::Refused(refusal)) => Err(format!("Telegram says: {}", refusal.description)),
+        Err(Failure::NotSent(text) | Failure::Unknown(text)) => Err(format!("Telegram cannot be reached: {text}")),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::build::{TELEGRAM_API, in_seconds};
 use super::{Config, Provider, ReplyToMode};
 use crate::store::UncertainSends;
-use crate::webhook::route::{Deliver, Route, Scheme};
+use crate::webhook::route::{Deliver, Route};
 
 const REDACTED: &str = "***";
 
@@ -86,7 +86,7 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("platforms.webhook.enabled", json!(webhook.enabled)),
         ("platforms.webhook.extra.host", json!(webhook.host)),
         ("platforms.webhook.extra.port", json!(webhook.port)),
-        ("platforms.webhook.extra.secret", hidden(webhook.secret.as_ref())),
+        ("platforms.webhook.extra.secret", hidden(webhook.route_defaults.secret.as_ref())),
         ("platforms.webhook.extra.rate_limit", json!(webhook.rate_limit)),
         ("platforms.webhook.extra.max_body_bytes", json!(webhook.max_body_bytes)),
         ("platforms.webhook.extra.deliver_wait", in_seconds(webhook.deliver_wait)),
@@ -115,15 +115,10 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
 }
 
 fn shown_route(route: &Route) -> Value {
-    let scheme = match &route.scheme {
-        Scheme::Auto => "auto",
-        Scheme::GitHub => "github",
-        Scheme::Hmac(_) => "hmac",
-    };
     json!({
         "enabled": route.enabled,
         "description": route.description,
-        "scheme": scheme,
+        "scheme": route.scheme.name(),
         "secret": if route.secrets.is_empty() { Value::Null } else { REDACTED.into() },
         "insecure": route.insecure,
         "events": route.events,

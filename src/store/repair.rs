@@ -14,7 +14,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, TypeInfo as _, ValueRef as _};
 
 use super::sql_store::refuse_newer;
-use super::sqlite::{Conn, Fault, Place, check_mark, fault, is_no_database, store_error};
+use super::sqlite::{Conn, Fault, Place, check_mark, fault, integrity as verdict_on, is_no_database, store_error};
 use super::{Accepted, StoreError, migrations};
 use crate::clock::Clock;
 
@@ -56,9 +56,9 @@ pub(super) async fn check(place: &Place, clock: &Clock) -> Result<Option<String>
 /// The first thing found wrong.
 async fn integrity(place: &Place) -> Result<Option<String>, sqlx::Error> {
     let mut conn = place.connect_writer().await?;
-    let verdict: String = sqlx::query_scalar("pragma integrity_check(1)").fetch_one(&mut conn).await?;
+    let verdict = verdict_on(&mut conn).await?;
     conn.close().await?;
-    Ok((verdict != "ok").then_some(verdict))
+    Ok(verdict)
 }
 
 /// Keeps the damaged file, carries over what can be read, and says so in one or two sentences.

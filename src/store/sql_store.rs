@@ -135,6 +135,12 @@ impl SqlStore {
         Ok(store)
     }
 
+    /// Reads the whole database and tells whether it is sound; for `hookgate doctor`.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        let verdict = self.read(async |conn| Ok(driver::integrity(conn).await?)).await?;
+        verdict.flatten().map_or(Ok(()), |damage| Err(StoreError::Damaged(damage)))
+    }
+
     /// How many transactions were committed since it was opened.
     pub fn commits(&self) -> u64 {
         self.writer.as_ref().map_or(0, Writer::commits)

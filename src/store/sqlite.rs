@@ -328,6 +328,12 @@ pub(super) fn adapt_schema(sql: &str) -> String {
     sql.replace("bigint primary key", "integer primary key")
 }
 
+/// The first thing found wrong in the whole database.
+pub(super) async fn integrity(conn: &mut Conn) -> Result<Option<String>, sqlx::Error> {
+    let verdict: String = sqlx::query_scalar("pragma integrity_check(1)").fetch_one(conn).await?;
+    Ok((verdict != "ok").then_some(verdict))
+}
+
 /// Whether there is such a table.
 pub(super) async fn has_table(conn: &mut Conn, name: &str) -> Result<bool, sqlx::Error> {
     let found: i64 = sqlx::query_scalar("select count(*) from sqlite_master where type = 'table' and name = $1")

@@ -68,6 +68,21 @@ pub enum Scheme {
     Hmac(HmacOptions),
 }
 
+impl Scheme {
+    /// The name in a route's `scheme`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::GitHub => "github",
+            Self::GitLab => "gitlab",
+            Self::Stripe => "stripe",
+            Self::Svix => "svix",
+            Self::Standard => "standard",
+            Self::Hmac(_) => "hmac",
+        }
+    }
+}
+
 /// Options of `scheme: hmac`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HmacOptions {

@@ -45,6 +45,24 @@ pub struct RouteSet {
     pub file_error: Option<String>,
 }
 
+impl RouteSet {
+    /// The served names, in order.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.routes.keys().cloned().collect();
+        names.sort();
+        names
+    }
+
+    /// Why subscriptions are off, a line each: `name: what is wrong`.
+    pub fn off_lines(&self) -> Vec<String> {
+        let line = |(name, problems): &(String, Vec<RouteProblem>)| {
+            let wrong: Vec<String> = problems.iter().filter(|one| !one.warning).map(ToString::to_string).collect();
+            format!("{name}: {}", wrong.join("; "))
+        };
+        self.off.iter().map(line).collect()
+    }
+}
+
 /// The routes, kept up to date with the subscription file.
 #[derive(Debug)]
 pub struct Subscriptions {
@@ -202,6 +220,7 @@ impl Shared {
             }
             match parse_route(name, value, &self.defaults) {
                 Ok((route, warnings)) => {
+                    crate::redact::add(&route.secrets);
                     set.routes.insert(name.clone(), Arc::new(route));
                     set.dynamic.insert(name.clone());
                     if !warnings.is_empty() {

@@ -110,7 +110,7 @@ fn claimed(row: &Row, target: &ChatTarget) -> Result<OutboxRow> {
         id: OutboxId(row.try_get("id")?),
         reply: OutboxId(row.try_get("reply")?),
         target: ChatTarget { thread_id: row.try_get("thread_id")?, ..target.clone() },
-        reply_to: reply_to.filter(|_| number == 1),
+        reply_to,
         part: serde_json::from_str(row.try_get("part")?)?,
         attempts: row.try_get::<i64, _>("attempts")?.saturating_add(1),
         marked: row.try_get::<i64, _>("marked")? != 0,

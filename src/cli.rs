@@ -1,0 +1,146 @@
+//! The command line. One file per command family; what a command does lives in the module it concerns.
+//!
+//! Exit codes: 0 only on success, 1 failed, 2 usage, 75 restart wanted, 78 unusable configuration.
+
+mod chat;
+mod config;
+mod doctor;
+mod gateway;
+mod output;
+mod sessions;
+mod webhook;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{Config, LoadOptions, Loaded, Severity};
+use crate::error::UserError;
+use output::Output;
+
+/// A self-hosted messaging gateway: chats and signed webhooks come in, an agent or a template answers, your hooks have
+/// the say.
+#[derive(Debug, Parser)]
+#[command(
+    name = "hookgate",
+    version,
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    /// The home directory [default: $HOOKGATE_HOME, $HERMES_HOME, ~/.hookgate, or ~/.hermes if only that exists]
+    #[arg(long, global = true, value_name = "DIR")]
+    home: Option<PathBuf>,
+    /// Print one JSON object (or array) on standard output, and nothing else there
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway, ask for its state, stop it
+    #[command(subcommand)]
+    Gateway(gateway::GatewayCommand),
+    /// Talk to the gateway in this terminal; without a running one, a local one answers
+    Chat(chat::ChatCommand),
+    /// Check and show the configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Manage webhook subscriptions
+    #[command(subcommand)]
+    Webhook(webhook::WebhookCommand),
+    /// List, show and reset remembered conversations
+    #[command(subcommand)]
+    Sessions(sessions::SessionsCommand),
+    /// Check the configuration, the home, the store and the connections, and say what to do
+    Doctor,
+}
+
+/// What every command is given.
+struct Context {
+    home: Option<PathBuf>,
+    output: Output,
+}
+
+/// Reads the arguments and runs the command.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("hookgate: cannot start its threads: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let context = Context { home: cli.home, output: Output { json: cli.json } };
+    let outcome = runtime.block_on(async {
+        match cli.command {
+            Command::Gateway(command) => gateway::run(&context, command).await,
+            Command::Chat(command) => chat::run(&context, command).await,
+            Command::Config(command) => config::run(&context, &command),
+            Command::Webhook(command) => webhook::run(&context, command).await,
+            Command::Sessions(command) => sessions::run(&context, command).await,
+            Command::Doctor => doctor::run(&context).await,
+        }
+    });
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            context.output.error(&crate::redact::redact(&error.message));
+            ExitCode::from(error.exit_code)
+        }
+    }
+}
+
+impl Context {
+    /// Reads the configuration; its secrets are masked from here on.
+    fn load(&self) -> Loaded {
+        let loaded = crate::config::load(LoadOptions::from_process(self.home.clone()));
+        if let Some(config) = &loaded.config {
+            crate::redact::add(&config.secrets);
+        }
+        loaded
+    }
+
+    /// The configuration, or its problems as an error (exit 78). Warnings are printed on standard error.
+    fn config(&self) -> Result<Config, UserError> {
+        let loaded = self.load();
+        for problem in loaded.problems.iter().filter(|problem| problem.severity == Severity::Warning) {
+            eprintln!("warning: {}", crate::redact::redact(&problem.to_string()));
+        }
+        loaded.config.ok_or_else(|| {
+            let errors = loaded.problems.iter().filter(|problem| problem.severity == Severity::Error);
+            let lines: Vec<String> = errors.map(ToString::to_string).collect();
+            UserError::config(format!("The configuration cannot be used:\n{}", lines.join("\n")))
+        })
+    }
+
+    /// The same without a word about warnings, for commands that only look.
+    fn quiet_config(&self) -> Result<Config, UserError> {
+        let loaded = self.load();
+        loaded.config.ok_or_else(|| {
+            UserError::config("The configuration cannot be used; `hookgate config check` lists why.".to_owned())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,196 @@
+//! `hookgate chat`: each line on standard input is a message; at its end the answers that are still to come are awaited.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use clap::Args;
+use futures_util::StreamExt as _;
+use secrecy::SecretString;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
+use tokio_util::sync::CancellationToken;
+
+use super::Context;
+use crate::app::{App, Options};
+use crate::client::{ChatEvent, ChatEvents, GatewayClient};
+use crate::config::Config;
+use crate::console::Say;
+use crate::error::UserError;
+use crate::store::lock::HomeLock;
+
+/// A gateway that went away may come back, so long.
+const COMES_BACK: Duration = Duration::from_secs(30);
+/// Messages sent without an answer yet; beyond it the next line waits.
+const AHEAD: usize = 100;
+
+#[derive(Debug, Args)]
+pub(super) struct ChatCommand {
+    /// The conversation's name: letters, digits, - and _
+    #[arg(long, default_value = "cli", value_name = "NAME")]
+    chat: String,
+}
+
+pub(super) async fn run(context: &Context, command: ChatCommand) -> Result<u8, UserError> {
+    let config = context.quiet_config()?;
+    if HomeLock::holder(&config.home).is_some() {
+        let client = GatewayClient::of(&config.home)?;
+        converse(context, &client, &command.chat).await?;
+        return Ok(0);
+    }
+    let (app, client) = local_gateway(config).await?;
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(app.run(shutdown.clone()));
+    let outcome = converse(context, &client, &command.chat).await;
+    shutdown.cancel();
+    running.await.map_err(|error| UserError::failed(format!("The local gateway failed: {error}.")))??;
+    outcome.map(|()| 0)
+}
+
+/// A gateway in this process that serves this chat only.
+async fn local_gateway(config: Config) -> Result<(App, GatewayClient), UserError> {
+    crate::logging::start(Some("warn"), false)?;
+    let app = App::build(config, Options { only_local: true, ..Options::default() }).await?;
+    let summary = app.summary();
+    let (url, token) = summary
+        .page()
+        .and_then(|page| page.split_once("/?token="))
+        .ok_or_else(|| UserError::failed("The local gateway has no address."))?;
+    let client = GatewayClient::new(url.to_owned(), SecretString::from(token));
+    Ok((app, client))
+}
+
+/// Messages on their way, in the order they were said.
+#[derive(Default)]
+struct Pending {
+    order: VecDeque<Say>,
+    /// How many replies each message still gets; unknown before it is settled.
+    replies: HashMap<String, usize>,
+    /// Replies by the message they answer, until it is their turn to be printed.
+    texts: HashMap<String, Vec<String>>,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// What can be printed now: the replies of the first messages, in order.
+    fn ready(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Some(first) = self.order.front() {
+            let arrived = self.texts.get(&first.id).map_or(0, Vec::len);
+            if self.replies.get(&first.id).is_none_or(|wanted| arrived < *wanted) {
+                break;
+            }
+            self.replies.remove(&first.id);
+            lines.extend(self.texts.remove(&first.id).unwrap_or_default());
+            self.order.pop_front();
+        }
+        lines
+    }
+}
+
+async fn converse(context: &Context, client: &GatewayClient, chat: &str) -> Result<(), UserError> {
+    let interactive = std::io::stdin().is_terminal();
+    if interactive {
+        eprintln!("Write a line and press Enter; /help lists the commands; Ctrl-D ends.");
+    }
+    let mut input: Option<Lines<BufReader<Stdin>>> = Some(BufReader::new(tokio::io::stdin()).lines());
+    let mut pending = Pending::default();
+    let mut events = follow(client, chat).await?;
+    let mut number = 0_u64;
+    let run = uuid();
+    let mut answers = Vec::new();
+    while input.is_some() || !pending.is_empty() {
+        let takes_lines = pending.order.len() < AHEAD;
+        tokio::select! {
+            line = next_line(&mut input), if takes_lines && input.is_some() => match line {
+                Some(text) if text.trim().is_empty() => {}
+                Some(text) => {
+                    number += 1;
+                    let say = Say { chat: Some(chat.to_owned()), id: format!("{run}-{number}"), text };
+                    client.say(&say).await?;
+                    pending.order.push_back(say);
+                }
+                None => input = None,
+            },
+            event = events.next() => match event {
+                Some(event) => note(event, &mut pending, context, interactive),
+                None => events = come_back(client, chat, &mut pending).await?,
+            },
+        }
+        for text in pending.ready() {
+            context.output.line(&text);
+            if context.output.json {
+                answers.push(serde_json::json!({ "text": text }));
+            }
+        }
+    }
+    context.output.result(&answers, String::new);
+    Ok(())
+}
+
+fn note(event: ChatEvent, pending: &mut Pending, context: &Context, interactive: bool) {
+    match event {
+        ChatEvent::Message { reply_to: Some(message), text, .. }
+            if pending.order.iter().any(|say| say.id == message) =>
+        {
+            pending.texts.entry(message).or_default().push(text);
+        }
+        // What others send here (a webhook) is shown to a person, and is no answer for a script.
+        ChatEvent::Message { text, .. } if interactive => context.output.line(&text),
+        ChatEvent::Settled { message_id, replies } => {
+            pending.replies.insert(message_id, replies);
+        }
+        _ => {}
+    }
+}
+
+/// The next line; `None` at the end of the input.
+async fn next_line(input: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String> {
+    input.as_mut()?.next_line().await.ok().flatten()
+}
+
+async fn follow(client: &GatewayClient, chat: &str) -> Result<ChatEvents, UserError> {
+    let mut events = client.follow(chat).await?;
+    while let Some(event) = events.next().await {
+        if event == ChatEvent::Ready {
+            return Ok(events);
+        }
+    }
+    Err(UserError::failed("The gateway went away."))
+}
+
+/// The gateway went away: waits for it, says again what has no answer (it is answered once), and takes the replies that
+/// came meanwhile.
+async fn come_back(client: &GatewayClient, chat: &str, pending: &mut Pending) -> Result<ChatEvents, UserError> {
+    let again = async {
+        loop {
+            if let Ok(events) = follow(client, chat).await {
+                return events;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let events = tokio::time::timeout(COMES_BACK, again).await.map_err(|_| {
+        UserError::failed("The gateway went away; what was said is stored and answered when it is back.")
+    })?;
+    for say in &pending.order {
+        client.say(say).await?;
+    }
+    for line in client.history(chat).await? {
+        if let Some(message) = line.reply_to.filter(|message| pending.order.iter().any(|say| say.id == *message)) {
+            let texts = pending.texts.entry(message.clone()).or_default();
+            if !texts.contains(&line.text) {
+                texts.push(line.text);
+            }
+            pending.replies.entry(message).or_insert(1);
+        }
+    }
+    Ok(events)
+}
+
+/// Tells this run's messages from those of others.
+fn uuid() -> String {
+    hex::encode(rand::random::<[u8; 8]>())
+}

@@ -1,0 +1,181 @@
+//! `hookgate doctor`: looks at everything the gateway needs and says what to do. Changes nothing.
+
+use std::path::Path;
+use std::time::Duration;
+
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+
+use super::Context;
+use crate::config::{Config, Provider, Severity};
+use crate::error::UserError;
+use crate::store::lock::{HomeLock, reference_gateway};
+use crate::store::{SqlStore, Store as _};
+use crate::webhook::subscriptions::{FILE_NAME, Subscriptions};
+
+/// Asking Telegram takes no longer.
+const ASK: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    name: &'static str,
+    state: State,
+    message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    Warning,
+    Failed,
+}
+
+pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
+    let loaded = context.load();
+    let mut findings = Vec::new();
+    for problem in &loaded.problems {
+        let state = if problem.severity == Severity::Error { State::Failed } else { State::Warning };
+        findings.push(Finding { name: "config", state, message: crate::redact::redact(&problem.to_string()) });
+    }
+    if loaded.problems.is_empty() {
+        findings.push(ok("config", "no problems"));
+    }
+    if let Some(config) = &loaded.config {
+        findings.push(home(&config.home));
+        findings.push(store(config).await);
+        findings.extend(gateway(config).await);
+        findings.push(telegram(config).await);
+        findings.push(model(config));
+        findings.extend(webhooks(config).await);
+    }
+    let failed = findings.iter().any(|finding| finding.state == State::Failed);
+    context.output.result(&serde_json::json!({ "ok": !failed, "findings": findings }), || {
+        let line = |finding: &Finding| {
+            let mark = match finding.state {
+                State::Ok => "ok     ",
+                State::Warning => "warning",
+                State::Failed => "FAILED ",
+            };
+            format!("{mark}  {:<9} {}", finding.name, finding.message)
+        };
+        findings.iter().map(line).collect::<Vec<_>>().join("\n")
+    });
+    Ok(u8::from(failed))
+}
+
+fn ok(name: &'static str, message: impl Into<String>) -> Finding {
+    Finding { name, state: State::Ok, message: message.into() }
+}
+
+fn warning(name: &'static str, message: impl Into<String>) -> Finding {
+    Finding { name, state: State::Warning, message: message.into() }
+}
+
+fn failed(name: &'static str, message: impl Into<String>) -> Finding {
+    Finding { name, state: State::Failed, message: message.into() }
+}
+
+fn home(home: &Path) -> Finding {
+    match tempfile_in(home) {
+        Ok(()) => ok("home", format!("{} is writable", home.display())),
+        Err(error) => {
+            failed("home", format!("{} cannot be written: {error}. Make it writable for this user.", home.display()))
+        }
+    }
+}
+
+fn tempfile_in(home: &Path) -> std::io::Result<()> {
+    let path = home.join(format!("hookgate.lock.doctor-{}", std::process::id()));
+    std::fs::write(&path, b"")?;
+    std::fs::remove_file(path)
+}
+
+async fn store(config: &Config) -> Finding {
+    let url = &config.storage.url;
+    match SqlStore::open_read_only(&config.home, url).await {
+        Ok(store) => {
+            let checked = store.check().await;
+            let counts = store.counts().await;
+            store.close().await;
+            match (checked, counts) {
+                (Ok(()), Ok(counts)) if counts.outbox_dead + counts.outbox_uncertain > 0 => warning(
+                    "store",
+                    format!(
+                        "sound; {} replies could not be delivered and {} may or may not have arrived",
+                        counts.outbox_dead, counts.outbox_uncertain
+                    ),
+                ),
+                (Ok(()), Ok(_)) => ok("store", format!("{url} is sound")),
+                (Err(error), _) | (_, Err(error)) => failed(
+                    "store",
+                    format!("{error}. Start the gateway: it keeps the damaged file and carries over what can be read."),
+                ),
+            }
+        }
+        Err(error) => failed("store", error.to_string()),
+    }
+}
+
+async fn gateway(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.push(match HomeLock::holder(&config.home) {
+        Some(pid) => ok("gateway", format!("runs (process {pid})")),
+        None => ok("gateway", "does not run; `hookgate gateway run` starts it"),
+    });
+    if HomeLock::holder(&config.home).is_none() {
+        let listeners = [
+            ("console", config.console.enabled, &config.console.host, config.console.port),
+            ("webhooks", config.webhook.enabled, &config.webhook.host, config.webhook.port),
+        ];
+        for (name, _, host, port) in listeners.into_iter().filter(|(_, enabled, ..)| *enabled) {
+            if let Err(error) = crate::server::bind(name, host, port).await {
+                findings.push(failed(if name == "console" { "console" } else { "webhooks" }, format!("{error:#}")));
+            }
+        }
+    }
+    findings.extend(reference_gateway(&config.home).map(|what| warning("gateway", what)));
+    findings
+}
+
+async fn telegram(config: &Config) -> Finding {
+    let Some(telegram) = &config.telegram else {
+        return ok("telegram", "off; set TELEGRAM_BOT_TOKEN in .env to turn it on");
+    };
+    let asked = hookgate_adapters::check_token(&telegram.base_url, telegram.token.clone(), ASK).await;
+    let nobody = telegram.allowed.users.is_empty() && !telegram.allowed.all;
+    let nobody = nobody && config.allowed.users.is_empty() && !config.allowed.all;
+    match asked {
+        Err(error) => failed("telegram", crate::redact::redact(&error)),
+        Ok(bot) if nobody => warning(
+            "telegram",
+            format!("the token is @{bot}'s, but nobody may talk to it; set TELEGRAM_ALLOWED_USERS to your user id"),
+        ),
+        Ok(bot) => ok("telegram", format!("the token is @{bot}'s")),
+    }
+}
+
+fn model(config: &Config) -> Finding {
+    match config.model.provider {
+        Provider::Echo => ok("model", "echo: answers with the text it was given; set model: for a real one"),
+        Provider::OpenAi if config.model.api_key.as_ref().is_none_or(|key| key.expose_secret().is_empty()) => {
+            warning("model", format!("{} at {}, without a key", config.model.name, config.model.base_url))
+        }
+        Provider::OpenAi => ok("model", format!("{} at {}", config.model.name, config.model.base_url)),
+    }
+}
+
+async fn webhooks(config: &Config) -> Vec<Finding> {
+    if !config.webhook.enabled {
+        return vec![ok("webhooks", "off (platforms.webhook.enabled)")];
+    }
+    let (routes, defaults) = (config.webhook.routes.clone(), config.webhook.route_defaults.clone());
+    let routes = Subscriptions::open(config.home.join(FILE_NAME), routes, defaults).current().await;
+    let mut findings: Vec<Finding> =
+        routes.off_lines().into_iter().map(|line| failed("webhooks", format!("off: {line}"))).collect();
+    findings.extend(routes.file_error.iter().map(|error| failed("webhooks", error.clone())));
+    if findings.is_empty() {
+        findings.push(ok("webhooks", format!("routes: {}", routes.names().len())));
+    }
+    findings
+}

@@ -1,0 +1,76 @@
+//! Standard output, for people or as JSON.
+
+#![expect(clippy::print_stdout, reason = "the one place that prints results")]
+
+use serde::Serialize;
+
+/// Where results go, and in which form.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Output {
+    /// One JSON document and nothing else.
+    pub(super) json: bool,
+}
+
+impl Output {
+    /// The result: `json` as one document, or `text`.
+    pub(super) fn result(self, json: &impl Serialize, text: impl FnOnce() -> String) {
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(json).unwrap_or_default());
+        } else {
+            let text = text();
+            if !text.is_empty() {
+                println!("{}", text.trim_end());
+            }
+        }
+    }
+
+    /// A line for people.
+    pub(super) fn line(self, text: &str) {
+        if !self.json {
+            println!("{text}");
+        }
+    }
+
+    /// Why the command failed: on standard error, and as a JSON object on standard output when that was asked for.
+    pub(super) fn error(self, message: &str) {
+        eprintln!("hookgate: {message}");
+        if self.json {
+            println!("{}", serde_json::json!({ "error": message }));
+        }
+    }
+}
+
+/// Columns that line up; the last one is not padded.
+pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([header.get(column).map_or(0, |cell| cell.len())]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let last = cells.len().saturating_sub(1);
+        let padded = cells.iter().enumerate().map(|(column, cell)| {
+            let pad = if column == last { 0 } else { widths[column].saturating_sub(cell.chars().count()) };
+            format!("{cell}{}", " ".repeat(pad))
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let mut lines = vec![line(header.to_vec())];
+    lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
+    lines.join("\n")
+}
+
+/// Unix milliseconds as people read them, UTC.
+pub(super) fn time(at: i64) -> String {
+    jiff::Timestamp::from_millisecond(at).map(|time| time.strftime("%Y-%m-%d %H:%M:%S").to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn columns_line_up_and_the_last_is_not_padded() {
+        let rows = [vec!["a".into(), "1".into()], vec!["long".into(), "2".into()]];
+        assert_eq!(super::table(&["name", "n"], &rows), "name  n\na     1\nlong  2");
+        assert_eq!(super::time(0), "1970-01-01 00:00:00");
+    }
+}

@@ -1,0 +1,337 @@
+//! The private listener: the chat page and the JSON routes behind it, which `hookgate chat` uses too. Everything but the
+//! page's static files wants the token; a browser keeps it as a cookie. Messages go through the same `accept` as all others.
+
+mod events;
+mod file;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+
+use hookgate_adapters::{ChatTarget, ChatType, InboundMessage, LocalAdapter, Platform, Source};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::gateway::Gateway;
+use crate::server::json;
+use crate::session::{Role, SessionKey};
+use crate::store::{Accepted, Admission, Store, StoreError};
+
+pub use file::{ConsoleFile, token};
+
+/// The chat of the page, and of a route's bare `local`.
+pub const DEFAULT_CHAT: &str = "console";
+const COOKIE: &str = "hookgate";
+/// A message's longest text, in bytes.
+const MAX_BODY: usize = 1 << 20;
+/// How much of a chat the page shows at first.
+const SHOWN: u32 = 100;
+
+/// The private routes and what they need.
+pub(crate) struct Console {
+    gateway: Gateway,
+    store: Arc<dyn Store>,
+    local: Arc<LocalAdapter>,
+    token: SecretString,
+    cookie: String,
+    clock: Clock,
+    streams: CancellationToken,
+}
+
+impl Console {
+    /// `streams` ends the event streams.
+    pub(crate) fn new(
+        gateway: Gateway,
+        store: Arc<dyn Store>,
+        local: Arc<LocalAdapter>,
+        token: SecretString,
+        clock: Clock,
+        streams: CancellationToken,
+    ) -> Self {
+        // The cookie opens the console but does not tell the token.
+        let cookie = hex::encode(Sha256::digest(format!("hookgate console\n{}", token.expose_secret())));
+        Self { gateway, store, local, token, cookie, clock, streams }
+    }
+
+    /// The page, its files, and the guarded routes.
+    pub(crate) fn routes(self) -> Router {
+        let console = Arc::new(self);
+        let guarded = Router::new()
+            .route("/api/messages", post(say))
+            .route("/api/history", get(history))
+            .route("/api/events", get(watch))
+            .route("/api/sessions/reset", post(reset))
+            .layer(middleware::from_fn_with_state(Arc::clone(&console), guard));
+        Router::new()
+            .route("/", get(page))
+            .route("/console.js", get(|| async { asset("text/javascript", include_str!("console/console.js")) }))
+            .route("/console.css", get(|| async { asset("text/css", include_str!("console/console.css")) }))
+            .merge(guarded)
+            .layer(DefaultBodyLimit::max(MAX_BODY))
+            .layer(middleware::map_response(harden))
+            .with_state(console)
+    }
+
+    fn knows_cookie(&self, headers: &HeaderMap) -> bool {
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        cookies
+            .flat_map(|value| value.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='))
+            .any(|(name, value)| name == COOKIE && equal(value, &self.cookie))
+    }
+
+    fn knows_bearer(&self, headers: &HeaderMap) -> bool {
+        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        value.and_then(|value| value.split_once(' ')).is_some_and(|(scheme, token)| {
+            scheme.eq_ignore_ascii_case("bearer") && equal(token.trim(), self.token.expose_secret())
+        })
+    }
+}
+
+fn equal(given: &str, expected: &str) -> bool {
+    given.as_bytes().ct_eq(expected.as_bytes()).into()
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, format!("{kind}; charset=utf-8"))], text).into_response()
+}
+
+/// Lets in who knows the token. A browser must also come from this very page, whatever cookie it sends along.
+async fn guard(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    if !same_origin(headers) {
+        return json(StatusCode::FORBIDDEN, &json!({ "error": "Requests from other pages are refused" }));
+    }
+    if !console.knows_bearer(headers) && !console.knows_cookie(headers) {
+        return json(StatusCode::UNAUTHORIZED, &json!({ "error": "The console token is missing or wrong" }));
+    }
+    next.run(request).await
+}
+
+/// No `Origin` (not a page), or the very host that was asked.
+fn same_origin(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return true };
+    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let origin = origin.to_str().unwrap_or_default();
+    let origin = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")).unwrap_or_default();
+    !host.is_empty() && origin.eq_ignore_ascii_case(host)
+}
+
+async fn harden(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (
+            "content-security-policy",
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
+        ),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[derive(Deserialize)]
+struct PageQuery {
+    token: Option<String>,
+}
+
+/// `GET /`: with the token in the address the cookie is set and the address cleaned; then the page.
+async fn page(State(console): State<Arc<Console>>, Query(query): Query<PageQuery>, headers: HeaderMap) -> Response {
+    if let Some(token) = query.token {
+        if !equal(&token, console.token.expose_secret()) {
+            return locked(StatusCode::UNAUTHORIZED);
+        }
+        let cookie = format!("{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age=31536000", console.cookie);
+        return ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response();
+    }
+    if !console.knows_cookie(&headers) {
+        return locked(StatusCode::UNAUTHORIZED);
+    }
+    asset("text/html", include_str!("console/page.html"))
+}
+
+fn locked(status: StatusCode) -> Response {
+    (status, asset("text/html", include_str!("console/locked.html"))).into_response()
+}
+
+#[derive(Deserialize)]
+struct ChatQuery {
+    chat: Option<String>,
+}
+
+/// A chat's name, if it may be one: letters, digits, `-` and `_`, at most 64 of them.
+fn chat_name(chat: Option<&str>) -> Result<String, Box<Response>> {
+    let chat = chat.unwrap_or(DEFAULT_CHAT);
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if chat.is_empty() || chat.len() > 64 || !chat.chars().all(fits) {
+        let error = "A chat's name has 1 to 64 letters, digits, - or _";
+        return Err(Box::new(json(StatusCode::BAD_REQUEST, &json!({ "error": error }))));
+    }
+    Ok(chat.to_owned())
+}
+
+fn source(chat: &str) -> Source {
+    Source {
+        platform: Platform::Local,
+        account: String::new(),
+        chat_id: chat.to_owned(),
+        chat_name: Some(chat.to_owned()),
+        chat_type: ChatType::Dm,
+        user_id: Some("local".into()),
+        user_name: None,
+        thread_id: None,
+        is_bot: false,
+    }
+}
+
+/// `POST /api/messages`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Say {
+    /// The chat; the page's by default.
+    pub(crate) chat: Option<String>,
+    /// Chosen by the sender: the same id is the same message, however often it is sent.
+    pub(crate) id: String,
+    /// What is said.
+    pub(crate) text: String,
+}
+
+async fn say(State(console): State<Arc<Console>>, body: Bytes) -> Response {
+    let bad = |error: &str| json(StatusCode::BAD_REQUEST, &json!({ "error": error }));
+    let Ok(say) = serde_json::from_slice::<Say>(&body) else {
+        return bad("The body must be a JSON object with the texts id and text");
+    };
+    let chat = match chat_name(say.chat.as_deref()) {
+        Ok(chat) => chat,
+        Err(response) => return *response,
+    };
+    if say.id.is_empty() || say.id.len() > 100 {
+        return bad("The id must have 1 to 100 bytes");
+    }
+    if say.text.trim().is_empty() {
+        return bad("The text is empty");
+    }
+    if console.gateway.is_draining() {
+        return unavailable("The gateway is stopping");
+    }
+    let message = InboundMessage {
+        source: source(&chat),
+        message_id: say.id.clone(),
+        dedup_key: format!("local:{chat}:{}", say.id),
+        text: say.text,
+        media: Vec::new(),
+        quoted: None,
+        sent_at: console.clock.now(),
+    };
+    match console.gateway.accept(Accepted { message, deliver: Vec::new(), delivery: None }).await {
+        Ok(admission) => {
+            let status = if admission == Admission::Duplicate { "duplicate" } else { "accepted" };
+            json(StatusCode::ACCEPTED, &json!({ "status": status, "id": say.id }))
+        }
+        Err(error) => store_failed(&error),
+    }
+}
+
+fn store_failed(error: &StoreError) -> Response {
+    tracing::debug!(%error, "A console request failed.");
+    unavailable("The gateway cannot store now")
+}
+
+fn unavailable(error: &str) -> Response {
+    json(StatusCode::SERVICE_UNAVAILABLE, &json!({ "error": error }))
+}
+
+/// One line of a chat, as the page shows it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Line {
+    /// `user` or `assistant`.
+    pub(crate) role: Role,
+    /// The reply's id; `None` for the person's own lines.
+    pub(crate) id: Option<String>,
+    /// The message a reply answers.
+    pub(crate) reply_to: Option<String>,
+    /// The text.
+    pub(crate) text: String,
+    /// Unix milliseconds.
+    pub(crate) at: i64,
+}
+
+/// `GET /api/history`: what was sent to the chat and what was said in its session, by time.
+async fn history(State(console): State<Arc<Console>>, Query(query): Query<ChatQuery>) -> Response {
+    let chat = match chat_name(query.chat.as_deref()) {
+        Ok(chat) => chat,
+        Err(response) => return *response,
+    };
+    match lines(&console, &chat).await {
+        Ok(lines) => json(StatusCode::OK, &json!({ "chat": chat, "messages": lines })),
+        Err(error) => store_failed(&error),
+    }
+}
+
+async fn lines(console: &Console, chat: &str) -> Result<Vec<Line>, StoreError> {
+    let source = source(chat);
+    let target: ChatTarget = source.reply_target();
+    let sent = console.store.sent_to(&target, SHOWN).await?;
+    let mut lines: Vec<Line> = sent
+        .into_iter()
+        .map(|part| Line {
+            role: Role::Assistant,
+            id: Some(part.id.0.to_string()),
+            reply_to: part.reply_to,
+            text: part.text,
+            at: part.at,
+        })
+        .collect();
+    let key: SessionKey = console.gateway.session_key(&source);
+    if let Some(session) = console.store.current_session(&key).await? {
+        let said = console.store.history(&session.id, SHOWN * 2, MAX_BODY).await?;
+        let own = said.into_iter().filter(|said| said.role == Role::User);
+        lines.extend(own.map(|said| Line { role: Role::User, id: None, reply_to: None, text: said.text, at: said.at }));
+    }
+    // A question is stored in the same moment as its answer: the question first.
+    lines.sort_by_key(|line| (line.at, line.role == Role::Assistant));
+    let surplus = lines.len().saturating_sub(SHOWN as usize);
+    lines.drain(..surplus);
+    Ok(lines)
+}
+
+/// `GET /api/events`: what happens in the chat from now on, as server-sent events.
+async fn watch(State(console): State<Arc<Console>>, Query(query): Query<ChatQuery>) -> Response {
+    match chat_name(query.chat.as_deref()) {
+        Ok(chat) => events::stream(console.local.subscribe(&chat), console.streams.clone()),
+        Err(response) => *response,
+    }
+}
+
+#[derive(Deserialize)]
+struct Reset {
+    session: String,
+}
+
+/// `POST /api/sessions/reset`: ends the current session of a key or id; `session_id` is null when there was none.
+async fn reset(State(console): State<Arc<Console>>, body: Bytes) -> Response {
+    let Ok(Reset { session }) = serde_json::from_slice(&body) else {
+        return json(
+            StatusCode::BAD_REQUEST,
+            &json!({ "error": "The body must be a JSON object with the text session" }),
+        );
+    };
+    match console.gateway.reset_session(&session).await {
+        Ok(ended) => json(StatusCode::OK, &json!({ "session_id": ended.map(|session| session.id) })),
+        Err(error) => store_failed(&error),
+    }
+}

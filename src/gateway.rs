@@ -1,0 +1,358 @@
+//! What happens to a message, in order. Read [`Gateway::accept`], then `Gateway::handle`.
+//!
+//! `accept` makes a message durable and puts it into its session's lane; `handle` asks the policy hooks, checks access,
+//! and runs a command or a turn; `deliver` stores the answer and sends it. Nothing here knows a platform's protocol, a
+//! model's dialect or SQL.
+
+mod access;
+mod commands;
+mod deliver;
+mod handle;
+mod health;
+mod lanes;
+mod recovery;
+mod silence;
+mod tell;
+mod texts;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use hookgate_adapters::{Adapter, Inbound, InboundMessage, NotAccepted, Platform};
+use hookgate_hooks::Registry;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::Agent;
+use crate::clock::Clock;
+use crate::config::Allowed;
+use crate::session::{Session, SessionKey, Sharing};
+use crate::store::{
+    Accepted, Admission, DeliveryAdmission, DeliveryRef, DeliveryWork, InboxId, NewDelivery, SessionedMessage, Store,
+    StoreError, UncertainSends,
+};
+
+pub use deliver::Settled;
+pub use health::StoreHealth;
+
+use access::Access;
+use deliver::Outbox;
+use lanes::{Current, Lanes, Pushed};
+
+/// What the gateway is built from.
+pub struct Parts {
+    /// Everything durable.
+    pub store: Arc<dyn Store>,
+    /// Who is told and asked.
+    pub hooks: Arc<Registry>,
+    /// Who answers.
+    pub agent: Agent,
+    /// Who hears and speaks, one per platform.
+    pub adapters: Vec<Arc<dyn Adapter>>,
+    /// Whether webhook deliveries of an earlier run are taken up (not in a chat without listeners).
+    pub serves_webhooks: bool,
+    /// The rules.
+    pub rules: Rules,
+    /// The wall clock.
+    pub clock: Clock,
+}
+
+/// The configured rules of the message path.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// Turns at once over all sessions.
+    pub turns: usize,
+    /// Messages that may wait in one session.
+    pub waiting_per_chat: usize,
+    /// Who shares a session.
+    pub sharing: Sharing,
+    /// What happens to sends whose outcome is unknown.
+    pub uncertain_sends: UncertainSends,
+    /// `GATEWAY_ALLOWED_USERS` and `GATEWAY_ALLOW_ALL_USERS`.
+    pub allowed: Allowed,
+    /// The platforms' own lists.
+    pub allowed_by_platform: HashMap<Platform, Allowed>,
+    /// The model's name as `/status` shows it.
+    pub model: String,
+}
+
+/// The message path. Cheap to clone.
+#[derive(Clone)]
+pub struct Gateway(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn Store>,
+    hooks: Arc<Registry>,
+    agent: Agent,
+    adapters: HashMap<Platform, Arc<dyn Adapter>>,
+    rules: Rules,
+    clock: Clock,
+    access: Access,
+    lanes: Lanes,
+    turns: Semaphore,
+    outbox: Outbox,
+    health: StoreHealth,
+    /// Cancelled when the gateway stops: no message is begun any more.
+    draining: CancellationToken,
+    /// Cancelled when the drain time is over: turns are interrupted and sends no longer begun.
+    abort: CancellationToken,
+    /// Every task of the message path.
+    tasks: TaskTracker,
+    /// How many messages and sends are under way.
+    busy: watch::Sender<usize>,
+    recovered: AtomicBool,
+    serves_webhooks: bool,
+}
+
+/// Something under way; [`Gateway::idle`] waits for the last of them.
+struct Busy(watch::Sender<usize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Why a message is begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// Its turn in the session's queue.
+    Ordered,
+    /// A command: it acts at once and never waits behind the turn it concerns.
+    AtOnce,
+    /// The queue is full: the sender is told so.
+    Refused,
+}
+
+/// Where a stored message goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Beside the lane.
+    AtOnce,
+    /// Into the lane, unless too many wait there.
+    Queued,
+    /// Into the lane: it was promised already (a webhook's 202, an earlier run).
+    QueuedForSure,
+}
+
+/// Commands come from people; a webhook's text is data.
+fn is_command(accepted: &Accepted) -> bool {
+    accepted.delivery.is_none() && commands::is_command(&accepted.message.text)
+}
+
+impl Gateway {
+    /// Wires the parts. Nothing runs before [`Gateway::recover`].
+    pub fn new(parts: Parts) -> Self {
+        let Parts { store, hooks, agent, adapters, serves_webhooks, rules, clock } = parts;
+        let abort = CancellationToken::new();
+        Self(Arc::new(Inner {
+            health: StoreHealth::default(),
+            access: Access::new(rules.allowed.clone(), rules.allowed_by_platform.clone()),
+            lanes: Lanes::new(abort.clone()),
+            turns: Semaphore::new(rules.turns.max(1)),
+            outbox: Outbox::default(),
+            adapters: adapters.into_iter().map(|adapter| (adapter.platform(), adapter)).collect(),
+            draining: CancellationToken::new(),
+            abort,
+            tasks: TaskTracker::new(),
+            busy: watch::Sender::new(0),
+            recovered: AtomicBool::new(false),
+            serves_webhooks,
+            store,
+            hooks,
+            agent,
+            rules,
+            clock,
+        }))
+    }
+
+    /// Takes a message in: `Ok` means it is durable, and is answered once however often it is offered.
+    pub async fn accept(&self, accepted: Accepted) -> Result<Admission, StoreError> {
+        let gateway = self.clone();
+        // In a task of its own: a caller that goes away between the store and the lane must not leave it unhandled.
+        self.spawn(async move {
+            let session_key = SessionKey::of(&accepted.message.source, gateway.0.rules.sharing);
+            let order = if is_command(&accepted) { Order::AtOnce } else { Order::Queued };
+            let message = SessionedMessage { session_key: session_key.clone(), accepted };
+            let admission = gateway.0.health.watch(gateway.0.store.accept(message).await)?;
+            if let Admission::New(id) = admission {
+                gateway.dispatch(id, &session_key, order);
+            }
+            Ok(admission)
+        })
+        .await
+    }
+
+    /// Takes a webhook delivery in, with the turn or the send it leads to.
+    pub async fn accept_delivery(&self, delivery: NewDelivery) -> Result<DeliveryAdmission, StoreError> {
+        let gateway = self.clone();
+        self.spawn(async move {
+            let key = match &delivery.work {
+                DeliveryWork::Turn(turn) => Some(turn.session_key.clone()),
+                DeliveryWork::Ignore | DeliveryWork::Send(_) => None,
+            };
+            let targets = match &delivery.work {
+                DeliveryWork::Send(replies) => replies.iter().map(|reply| reply.target.clone()).collect(),
+                DeliveryWork::Ignore | DeliveryWork::Turn(_) => Vec::new(),
+            };
+            let admission = gateway.0.health.watch(gateway.0.store.accept_delivery(delivery).await)?;
+            if let DeliveryAdmission::New { inbox, .. } = &admission {
+                if let (Some(id), Some(key)) = (inbox, &key) {
+                    gateway.dispatch(*id, key, Order::QueuedForSure);
+                }
+                targets.iter().for_each(|target| gateway.send_waiting(target));
+            }
+            Ok(admission)
+        })
+        .await
+    }
+
+    /// Ends the current session of a key or id, as `/new` does but without a word in the chat; the ended session.
+    pub async fn reset_session(&self, id_or_key: &str) -> Result<Option<Session>, StoreError> {
+        let ended = self.0.health.watch(self.0.store.end_session(id_or_key, "reset").await)?;
+        if let Some(session) = &ended {
+            self.tell_ended(session);
+        }
+        Ok(ended)
+    }
+
+    /// The conversation a webhook's source belongs to.
+    pub fn session_key(&self, source: &hookgate_adapters::Source) -> SessionKey {
+        SessionKey::of(source, self.0.rules.sharing)
+    }
+
+    /// Cuts a text into what the platform of `target` sends; one plain part where the platform is not running.
+    pub fn split(&self, platform: Platform, text: &str) -> Vec<hookgate_adapters::Part> {
+        deliver::split(self.0.adapters.get(&platform), text)
+    }
+
+    /// Follows a delivery until it is settled; register before it is accepted.
+    pub fn follow(&self, delivery: &DeliveryRef) -> Settled {
+        self.0.outbox.follow(delivery)
+    }
+
+    /// Puts a stored message where it will be handled.
+    fn dispatch(&self, id: InboxId, key: &SessionKey, order: Order) {
+        if self.0.draining.is_cancelled() {
+            return; // It is stored; the next start handles it.
+        }
+        let limit = match order {
+            Order::AtOnce => return self.begin(id, key, Lane::AtOnce),
+            Order::Queued => self.0.rules.waiting_per_chat,
+            Order::QueuedForSure => usize::MAX,
+        };
+        match self.0.lanes.push(key, id, limit) {
+            Pushed::Start(current) => self.work_through(key.clone(), current),
+            Pushed::Waiting => {}
+            Pushed::Full => self.begin(id, key, Lane::Refused),
+        }
+    }
+
+    /// Handles a message beside its session's lane.
+    fn begin(&self, id: InboxId, key: &SessionKey, lane: Lane) {
+        let (gateway, key) = (self.clone(), key.clone());
+        let busy = self.busy();
+        self.0.tasks.spawn(async move {
+            let stop = gateway.0.abort.child_token();
+            gateway.handle(id, &key, lane, &stop).await;
+            drop(busy);
+        });
+    }
+
+    /// Handles the messages of one lane until it is empty or the gateway stops.
+    fn work_through(&self, key: SessionKey, first: Current) {
+        let gateway = self.clone();
+        let busy = self.busy();
+        self.0.tasks.spawn(async move {
+            let mut next = Some(first);
+            while let Some(current) = next {
+                let turn = current.turn.lock().await;
+                if gateway.0.draining.is_cancelled() {
+                    return;
+                }
+                gateway.handle(current.id, &key, Lane::Ordered, &current.stop).await;
+                drop(turn);
+                next = gateway.0.lanes.next(&key);
+            }
+            drop(busy);
+        });
+    }
+
+    /// Waits until nothing is under way: no message waits or is handled, and no send is due.
+    pub async fn idle(&self) {
+        let mut busy = self.0.busy.subscribe();
+        let _ = busy.wait_for(|count| *count == 0).await;
+    }
+
+    /// Whether the gateway is stopping.
+    pub fn is_draining(&self) -> bool {
+        self.0.draining.is_cancelled()
+    }
+
+    /// Whether the store works, and why not.
+    pub fn store_health(&self) -> &StoreHealth {
+        &self.0.health
+    }
+
+    /// Whether what an earlier run left unfinished has been taken up.
+    pub fn has_recovered(&self) -> bool {
+        self.0.recovered.load(Ordering::Acquire)
+    }
+
+    /// Begins no new message; those under way go on.
+    pub fn drain(&self) {
+        self.0.draining.cancel();
+    }
+
+    /// Waits for turns and sends under way, at most until `deadline`; what is not done by then is interrupted and begun
+    /// anew at the next start. Returns whether everything ended by itself.
+    pub async fn stop(&self, deadline: Instant) -> bool {
+        self.drain();
+        self.0.tasks.close();
+        let in_time = tokio::time::timeout_at(deadline.into(), self.quiet()).await.is_ok();
+        self.0.abort.cancel();
+        // What is left ends at its next await; a send under way is given a moment to be recorded.
+        let _ = tokio::time::timeout(Duration::from_secs(2), self.0.tasks.wait()).await;
+        in_time
+    }
+
+    /// All tasks have ended, but for those that only wait to send again later.
+    async fn quiet(&self) {
+        let mut busy = self.0.busy.subscribe();
+        let _ = busy.wait_for(|count| *count == 0).await;
+    }
+
+    fn busy(&self) -> Busy {
+        self.0.busy.send_modify(|count| *count += 1);
+        Busy(self.0.busy.clone())
+    }
+
+    /// Runs `work` to its end even when the caller goes away.
+    async fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let busy = self.busy();
+        let task = self.0.tasks.spawn(async move {
+            let outcome = work.await;
+            drop(busy);
+            outcome
+        });
+        task.await.unwrap_or_else(|error| Err(StoreError::Internal(format!("the task ended early: {error}"))))
+    }
+}
+
+#[async_trait]
+impl Inbound for Gateway {
+    async fn accept(&self, message: InboundMessage) -> Result<(), NotAccepted> {
+        if self.0.draining.is_cancelled() {
+            return Err(NotAccepted("the gateway is stopping".into()));
+        }
+        let accepted = Accepted { message, deliver: Vec::new(), delivery: None };
+        Gateway::accept(self, accepted).await.map(drop).map_err(|error| NotAccepted(error.to_string()))
+    }
+}

@@ -1,0 +1,407 @@
+//! What happens to one message, from the policy hooks to its stored answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookgate_adapters::{Adapter, ChatTarget};
+use hookgate_hooks::{Directive, Event};
+use tokio_util::sync::CancellationToken;
+
+use super::commands::{self, Command};
+use super::{Gateway, Lane, silence, texts};
+use crate::agent::{TurnOutcome, TurnRequest};
+use crate::session::{Role, SessionKey, TurnStatus};
+use crate::store::{Finish, InboxId, InboxRow, NewMessage, NewReply, StoreError, Target};
+use crate::webhook::template;
+
+/// A message that interrupted the gateway so often is given up (`spec/decisions.md` §6).
+const ATTEMPTS: i64 = 5;
+/// How much of a conversation a model is given.
+const HISTORY_MESSAGES: u32 = 400;
+const HISTORY_CHARS: usize = 400_000;
+/// "typing…" starts only when an answer takes a moment, and is renewed before platforms drop it (Telegram: 5 s).
+const TYPING_AFTER: Duration = Duration::from_millis(200);
+const TYPING_EVERY: Duration = Duration::from_secs(4);
+/// Attempts at a store call that fails for reasons of our own.
+const INTERNAL_ATTEMPTS: u32 = 5;
+
+/// A command as it is run: perhaps rewritten by a hook.
+pub(super) struct Call {
+    /// Canonical, without the slash.
+    pub(super) name: String,
+    /// As it was typed, lower-cased.
+    pub(super) typed: String,
+    /// What follows it.
+    pub(super) args: String,
+}
+
+impl Gateway {
+    /// Handles one stored message. `stop` interrupts its turn.
+    pub(super) async fn handle(&self, id: InboxId, key: &SessionKey, lane: Lane, stop: &CancellationToken) {
+        let Some(Some(row)) = self.until_stored(|| self.0.store.claim(id)).await else { return };
+        if row.attempts > ATTEMPTS {
+            return self.answer(&row, &texts::given_up(row.attempts - 1)).await;
+        }
+        self.tell_received(&row);
+        let Some(row) = self.ask_policy(row).await else { return };
+        if row.accepted.delivery.is_none() && !self.0.access.allows(&row.accepted.message.source) {
+            return self.turn_away(&row).await;
+        }
+        if lane == Lane::Refused {
+            return self.answer(&row, &texts::too_many_waiting(self.0.rules.waiting_per_chat)).await;
+        }
+        match self.command_of(&row) {
+            Some(call) => self.run_command(&row, key, lane, call).await,
+            None if row.accepted.message.text.trim().is_empty() => self.answer(&row, texts::ONLY_TEXT).await,
+            None => self.run_turn(&row, key, stop).await,
+        }
+    }
+
+    /// The policy hooks' say: the message as it goes on, or `None` when it was skipped.
+    async fn ask_policy(&self, mut row: InboxRow) -> Option<InboxRow> {
+        let reply = match self.ask_dispatch(&row).await {
+            Directive::Skip { reply } => reply,
+            Directive::Block { reason } => Some(texts::blocked(&reason)),
+            Directive::Rewrite { text } => {
+                row.accepted.message.text = text;
+                return Some(row);
+            }
+            _ => return Some(row),
+        };
+        let allowed = row.accepted.delivery.is_some() || self.0.access.allows(&row.accepted.message.source);
+        match reply.filter(|_| allowed) {
+            Some(reply) => self.answer(&row, &reply).await,
+            None => self.close(&row).await,
+        }
+        None
+    }
+
+    async fn turn_away(&self, row: &InboxRow) {
+        self.0.access.turn_away(&row.accepted.message.source);
+        self.close(row).await;
+    }
+
+    /// The command a message calls. Text from a webhook is data, whatever it looks like.
+    fn command_of(&self, row: &InboxRow) -> Option<Call> {
+        if row.accepted.delivery.is_some() {
+            return None;
+        }
+        let parsed = commands::parse(&row.accepted.message.text)?;
+        let typed = parsed.name.filter(|name| !name.is_empty())?;
+        let name = commands::find(&typed).map_or_else(|| typed.clone(), |entry| entry.name.to_owned());
+        Some(Call { name, typed, args: parsed.args })
+    }
+
+    async fn run_command(&self, row: &InboxRow, key: &SessionKey, lane: Lane, mut call: Call) {
+        if commands::find(&call.name).is_some() {
+            for event in [Event::command_before(&call.name), Event::command(&call.name)] {
+                match self.ask_command(row, event, &call).await {
+                    Directive::Deny { message } => {
+                        return self.answer(row, message.as_deref().unwrap_or(texts::COMMAND_DENIED)).await;
+                    }
+                    Directive::Block { reason } => return self.answer(row, &texts::blocked(&reason)).await,
+                    Directive::Handled { message: Some(message) } => return self.answer(row, &message).await,
+                    Directive::Handled { message: None } => return self.close(row).await,
+                    Directive::RewriteCommand { name, args } => {
+                        let name = name.trim_start_matches('/').to_lowercase();
+                        call.name = commands::find(&name).map_or_else(|| name.clone(), |entry| entry.name.to_owned());
+                        call.args = args;
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        match commands::find(&call.name).map(|entry| entry.command) {
+            Some(Command::New) => self.begin_session(row, key, lane).await,
+            Some(Command::Stop) => {
+                let running = self.0.lanes.current(key).filter(|current| current.id != row.id);
+                if let Some(current) = &running {
+                    current.stop.cancel();
+                }
+                let text = if running.is_some() { texts::STOPPED } else { texts::NOTHING_TO_STOP };
+                self.answer(row, text).await;
+            }
+            Some(Command::Status) => {
+                let session = self.until_stored(|| self.0.store.current_session(key)).await.flatten();
+                let activity = self.0.lanes.activity(key);
+                let busy = activity.busy && self.0.lanes.current(key).is_some_and(|current| current.id != row.id);
+                let text = texts::status(session.as_ref(), busy, activity.waiting, &self.0.rules.model);
+                self.answer(row, &text).await;
+            }
+            Some(Command::Help) => self.answer(row, &commands::help()).await,
+            Some(Command::Start) => self.close(row).await,
+            None => self.answer(row, &texts::unknown_command(&call.name)).await,
+        }
+    }
+
+    /// `/new`: the running turn is interrupted, what waits is closed, and the next message begins a new session.
+    async fn begin_session(&self, row: &InboxRow, key: &SessionKey, lane: Lane) {
+        let running = self.0.lanes.current(key).filter(|current| current.id != row.id && lane != Lane::Ordered);
+        let _turn = match &running {
+            Some(current) => {
+                current.stop.cancel();
+                Some(current.turn.lock().await)
+            }
+            None => None,
+        };
+        // The answer tells how many messages are closed, and is stored in the same transaction: count them first. Only
+        // this lane could begin one of them, and it is held.
+        let closing = running.as_ref().map_or(0, |current| self.0.lanes.waiting_before(key, row.id, current.id));
+        let finish = Finish {
+            replies: self.replies(row, &texts::new_session_closed(closing)),
+            end_session: Some("reset"),
+            close_waiting_before: true,
+            ..Finish::default()
+        };
+        let Some(finished) = self.finish(row, finish).await else { return };
+        let opened = self.until_stored(|| self.0.store.open_session(key, &row.accepted)).await;
+        let new_id = opened.map(|(session, _)| session.id).unwrap_or_default();
+        self.tell_reset(&row.accepted.message.source, key, finished.ended_session.as_deref(), &new_id);
+    }
+
+    /// A question to its answer.
+    async fn run_turn(&self, row: &InboxRow, key: &SessionKey, stop: &CancellationToken) {
+        let permit = tokio::select! {
+            permit = self.0.turns.acquire() => permit,
+            () = stop.cancelled() => return self.leave_unanswered(row, None).await,
+        };
+        let opened = self.until_stored(|| self.0.store.open_session(key, &row.accepted)).await;
+        let Some((session, is_new)) = opened else { return };
+        let history = self.until_stored(|| self.0.store.history(&session.id, HISTORY_MESSAGES, HISTORY_CHARS)).await;
+        let Some(history) = history else { return };
+
+        let source = &row.accepted.message.source;
+        let is_first_turn = history.is_empty();
+        if is_first_turn {
+            self.tell_session_start(source, &session, if is_new { "first" } else { "reset" });
+        }
+        let text = question(row);
+        self.tell_agent_start(source, &session, &text);
+        let request = TurnRequest {
+            session_id: session.id.clone(),
+            session_key: key.to_string(),
+            turn_id: row.id.0.to_string(),
+            platform: source.platform.to_string(),
+            sender_id: source.user_id.clone(),
+            history,
+            text: text.clone(),
+            plain_text: row.accepted.message.text.clone(),
+            is_first_turn,
+        };
+        let outcome = {
+            let _typing = self.typing(row);
+            let adapter = self.0.adapters.get(&source.platform).filter(|adapter| adapter.shows_partial());
+            let (target, reply_to) = (source.reply_target(), row.accepted.message.message_id.as_str());
+            let partial = move |text: &str| {
+                if let Some(adapter) = adapter {
+                    adapter.partial(&target, reply_to, text);
+                }
+            };
+            self.0.agent.run_turn(request, &partial, stop).await
+        };
+        drop(permit);
+        self.tell_agent_end(source, &session, &text, &outcome);
+        match outcome {
+            TurnOutcome::Interrupted => self.leave_unanswered(row, Some((session.id, text))).await,
+            TurnOutcome::Answer(answer) => self.store_answer(row, session.id, text, answer).await,
+            TurnOutcome::Failed { for_user, cause } => {
+                tracing::error!(session_id = %session.id, platform = %source.platform, chat_id = %source.chat_id, %cause, "A turn failed.");
+                self.store_failure(row, session.id, text, for_user).await;
+            }
+        }
+    }
+
+    async fn store_answer(&self, row: &InboxRow, session_id: String, text: String, answer: String) {
+        let replies = if silence::is_silent(&answer) { Vec::new() } else { self.replies(row, &answer) };
+        let delivery = row.accepted.delivery.clone().filter(|_| replies.is_empty());
+        self.log_answer(row, &answer);
+        let messages = vec![
+            NewMessage { role: Role::User, text, status: TurnStatus::Completed },
+            NewMessage { role: Role::Assistant, text: answer, status: TurnStatus::Completed },
+        ];
+        let finish = Finish {
+            remember: Some((session_id, messages)),
+            replies,
+            end_session: ends_with_its_delivery(row),
+            delivery: delivery.map(|delivery| (delivery, Ok(()))),
+            ..Finish::default()
+        };
+        self.finish_turn(row, finish).await;
+    }
+
+    async fn store_failure(&self, row: &InboxRow, session_id: String, text: String, for_user: String) {
+        let replies =
+            self.replies(row, &for_user).into_iter().map(|reply| NewReply { delivery: None, ..reply }).collect();
+        let messages = vec![
+            NewMessage { role: Role::User, text, status: TurnStatus::Failed },
+            NewMessage { role: Role::Assistant, text: for_user.clone(), status: TurnStatus::Failed },
+        ];
+        let finish = Finish {
+            remember: Some((session_id, messages)),
+            replies,
+            end_session: ends_with_its_delivery(row),
+            delivery: row.accepted.delivery.clone().map(|delivery| (delivery, Err(for_user))),
+            ..Finish::default()
+        };
+        self.finish_turn(row, finish).await;
+    }
+
+    async fn finish_turn(&self, row: &InboxRow, finish: Finish) {
+        let delivery = finish.delivery.clone();
+        let Some(finished) = self.finish(row, finish).await else { return };
+        if let Some((delivery, outcome)) = delivery {
+            self.settle(&delivery, "log", outcome);
+        }
+        if let Some(session_id) = finished.ended_session {
+            self.tell_session_end(&row.accepted.message.source, &row.session_key, &session_id, "webhook_complete");
+        }
+    }
+
+    /// A turn was interrupted: by the gateway's stop, then it begins anew at the next start; or by `/stop` or `/new`, whose
+    /// own answer says so.
+    async fn leave_unanswered(&self, row: &InboxRow, asked: Option<(String, String)>) {
+        if self.0.abort.is_cancelled() {
+            if let Some((session_id, _)) = &asked {
+                self.tell_shutdown(session_id);
+            }
+            if let Err(error) = self.0.store.unclaim(row.id).await {
+                tracing::debug!(%error, "An interrupted message was not put back; the next start finds it all the same.");
+            }
+            return;
+        }
+        let remember = asked.map(|(session_id, text)| {
+            (session_id, vec![NewMessage { role: Role::User, text, status: TurnStatus::Interrupted }])
+        });
+        let delivery = row.accepted.delivery.clone().map(|delivery| (delivery, Err("interrupted".to_owned())));
+        self.finish_turn(row, Finish { remember, delivery, ..Finish::default() }).await;
+    }
+
+    /// Ends a message with one text in its chat.
+    async fn answer(&self, row: &InboxRow, text: &str) {
+        let finish = Finish { replies: self.replies(row, text), ..Finish::default() };
+        self.finish(row, finish).await;
+    }
+
+    /// Ends a message without a word.
+    async fn close(&self, row: &InboxRow) {
+        let delivery = row.accepted.delivery.clone().map(|delivery| (delivery, Ok(())));
+        self.finish_turn(row, Finish { delivery, ..Finish::default() }).await;
+    }
+
+    /// Stores a message's end and starts what it leads to. `None`: it had ended before, or the gateway stops.
+    async fn finish(&self, row: &InboxRow, finish: Finish) -> Option<crate::store::Finished> {
+        let targets: Vec<ChatTarget> = finish.replies.iter().map(|reply| reply.target.clone()).collect();
+        let finished = self.until_stored(|| self.0.store.finish(row.id, finish.clone())).await??;
+        targets.iter().for_each(|target| self.send_waiting(target));
+        self.settled(row, finish.replies.len());
+        Some(finished)
+    }
+
+    /// Tells the platform that the message is through, with so many replies on their way.
+    fn settled(&self, row: &InboxRow, replies: usize) {
+        let source = &row.accepted.message.source;
+        if let Some(adapter) = self.0.adapters.get(&source.platform) {
+            adapter.settled(&source.reply_target(), &row.accepted.message.message_id, replies);
+        }
+    }
+
+    /// A text as replies to where the message's answers go.
+    fn replies(&self, row: &InboxRow, text: &str) -> Vec<NewReply> {
+        let message = &row.accepted.message;
+        let home = message.source.reply_target();
+        let targets: Vec<ChatTarget> = match row.accepted.deliver.as_slice() {
+            [] => vec![home.clone()],
+            targets => targets
+                .iter()
+                .filter_map(|target| match target {
+                    Target::Chat(chat) => Some(chat.clone()),
+                    Target::Log => None,
+                })
+                .collect(),
+        };
+        targets
+            .into_iter()
+            .map(|target| NewReply {
+                parts: self.split(target.platform, text),
+                reply_to: (target == home).then(|| message.message_id.clone()),
+                delivery: row.accepted.delivery.clone(),
+                session_key: Some(row.session_key.clone()),
+                target,
+            })
+            .filter(|reply| !reply.parts.is_empty())
+            .collect()
+    }
+
+    /// The answer to a webhook whose target is the log.
+    fn log_answer(&self, row: &InboxRow, answer: &str) {
+        let Some(delivery) = &row.accepted.delivery else { return };
+        if row.accepted.deliver.contains(&Target::Log) {
+            let start: String = answer.chars().take(200).collect();
+            tracing::info!(route = %delivery.route, delivery_id = %delivery.delivery_id, answer = %start, "A webhook was answered.");
+        }
+    }
+
+    /// Shows "typing…" in the chats that will hear the answer, until the guard goes.
+    fn typing(&self, row: &InboxRow) -> tokio_util::sync::DropGuard {
+        let done = CancellationToken::new();
+        let source = &row.accepted.message.source;
+        if row.accepted.delivery.is_none()
+            && let Some(adapter) = self.0.adapters.get(&source.platform)
+        {
+            let (adapter, target, done): (Arc<dyn Adapter>, _, _) =
+                (Arc::clone(adapter), source.reply_target(), done.clone());
+            tokio::spawn(async move {
+                let show = async {
+                    tokio::time::sleep(TYPING_AFTER).await;
+                    loop {
+                        adapter.typing(&target).await;
+                        tokio::time::sleep(TYPING_EVERY).await;
+                    }
+                };
+                tokio::select! {
+                    () = show => {}
+                    () = done.cancelled() => {}
+                }
+            });
+        }
+        done.drop_guard()
+    }
+
+    /// Repeats a store call until it works. `None` when the gateway stops first, or the call fails for a reason of our own.
+    pub(super) async fn until_stored<T, F>(&self, mut call: impl FnMut() -> F) -> Option<T>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let mut pause = Duration::from_millis(50);
+        let mut internal = 0;
+        loop {
+            match self.0.health.watch(call().await) {
+                Ok(value) => return Some(value),
+                Err(StoreError::Internal(_)) if internal == INTERNAL_ATTEMPTS => return None,
+                Err(StoreError::Internal(_)) => internal += 1,
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(2)),
+                () = self.0.abort.cancelled() => return None,
+            }
+        }
+    }
+}
+
+/// What the model reads: a person's words, or a webhook's text inside a fence it cannot close.
+fn question(row: &InboxRow) -> String {
+    let text = &row.accepted.message.text;
+    match &row.accepted.delivery {
+        Some(_) => template::fence(text),
+        None => text.clone(),
+    }
+}
+
+/// Whether the message's session is its delivery's alone and ends with it.
+fn ends_with_its_delivery(row: &InboxRow) -> Option<&'static str> {
+    let delivery = row.accepted.delivery.as_ref()?;
+    let own = format!("webhook:{}:{}", delivery.route, delivery.delivery_id);
+    (row.accepted.message.source.chat_id == own).then_some("webhook_complete")
+}

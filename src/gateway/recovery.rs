@@ -1,0 +1,44 @@
+//! What an earlier run left unfinished is taken up again: messages in their order, replies that wait, and sends whose
+//! outcome nobody knows (`spec/decisions.md` §6).
+
+use std::sync::atomic::Ordering;
+
+use hookgate_adapters::{ChatTarget, Platform};
+
+use super::{Gateway, Order, is_command};
+
+impl Gateway {
+    /// Takes up what is unfinished on the platforms that run; the rest stays stored. Call once, before anything listens.
+    pub async fn recover(&self) -> Result<(), crate::store::StoreError> {
+        let safe_for = |target: &ChatTarget| {
+            let window = self.0.adapters.get(&target.platform).map(|adapter| adapter.repeat_is_safe_for());
+            window.map_or(0, |window| i64::try_from(window.as_millis()).unwrap_or(i64::MAX))
+        };
+        let unfinished = self.0.store.recover(self.0.rules.uncertain_sends, &safe_for).await?;
+        if unfinished.uncertain > 0 {
+            tracing::warn!(
+                sends = unfinished.uncertain,
+                "Some replies were being sent when the gateway ended; whether they arrived is unknown."
+            );
+        }
+        if !unfinished.inbox.is_empty() {
+            tracing::info!(messages = unfinished.inbox.len(), "Messages of the last run are handled now.");
+        }
+        for target in &unfinished.targets {
+            self.send_waiting(target);
+        }
+        for (id, key) in unfinished.inbox {
+            let Some(row) = self.0.store.waiting(id).await? else { continue };
+            let runs = match row.accepted.message.source.platform {
+                Platform::Webhook => self.0.serves_webhooks,
+                platform => self.0.adapters.contains_key(&platform),
+            };
+            if runs {
+                let order = if is_command(&row.accepted) { Order::AtOnce } else { Order::QueuedForSure };
+                self.dispatch(id, &key, order);
+            }
+        }
+        self.0.recovered.store(true, Ordering::Release);
+        Ok(())
+    }
+}

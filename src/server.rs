@@ -1,0 +1,115 @@
+//! The two listeners: public (webhooks and health) and private (console and health). Slow and hostile peers are bounded
+//! here: header time, connections, graceful stop. What a request means is elsewhere.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::status::StatusSource;
+
+/// A peer that has not sent its request's head by then is dropped; also how long a kept-alive connection may rest.
+const HEADER_TIME: Duration = Duration::from_secs(30);
+/// Connections at once on one listener; more wait to be accepted.
+const CONNECTIONS: usize = 4_096;
+/// After a stop, requests under way may take so long to end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A JSON answer with the reference's content type.
+pub(crate) fn json(status: StatusCode, body: &serde_json::Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json; charset=utf-8")], body.to_string()).into_response()
+}
+
+/// `/health` and `/ready`, the same on both listeners (`spec/decisions.md` §1).
+pub(crate) fn health_routes(status: Arc<StatusSource>) -> Router {
+    async fn health() -> Response {
+        json(StatusCode::OK, &serde_json::json!({ "status": "ok", "platform": "webhook" }))
+    }
+    async fn ready(State(status): State<Arc<StatusSource>>) -> Response {
+        let ready = status.ready();
+        let code = if ready.is_down() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+        json(code, &serde_json::to_value(&ready).unwrap_or_default())
+    }
+    Router::new().route("/health", get(health)).route("/ready", get(ready)).with_state(status)
+}
+
+/// Opens a listening socket; the error names the address and what to do.
+pub(crate) async fn bind(what: &str, host: &str, port: u16) -> anyhow::Result<TcpListener> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    TcpListener::bind((host, port)).await.with_context(|| {
+        format!("cannot listen on {host}:{port} for the {what}; is another program using the port? Choose another port in config.yaml")
+    })
+}
+
+/// Serves until `stop`, then lets requests under way end.
+pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+    let connections = TaskTracker::new();
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let (stream, peer, permit) = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = next_connection(&listener, &permits) => match accepted {
+                Some(accepted) => accepted,
+                None => continue,
+            },
+        };
+        let routes = TowerToHyperService::new(router.clone());
+        let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
+            hyper::service::Service::call(&routes, request)
+        });
+        let stop = stop.clone();
+        connections.spawn(async move {
+            let _permit = permit;
+            let _ = stream.set_nodelay(true);
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIME)
+                .serve_connection(TokioIo::new(stream), service);
+            tokio::pin!(connection);
+            // An error here is a peer that went away or spoke nonsense; it has its own logs.
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                () = stop.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = tokio::time::timeout(GRACE, connection).await;
+                }
+            }
+        });
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+}
+
+async fn next_connection(
+    listener: &TcpListener,
+    permits: &Arc<Semaphore>,
+) -> Option<(tokio::net::TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let permit = Arc::clone(permits).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, peer)) => Some((stream, peer, permit)),
+        Err(error) => {
+            // Out of descriptors, or the peer left already: wait a moment instead of spinning.
+            tracing::warn!(%error, "A connection could not be accepted.");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            None
+        }
+    }
+}
+
+/// The address a request came from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
