@@ -1,0 +1,1 @@
+//! The Telegram adapter against the fake Bot API.
