@@ -2,7 +2,7 @@
 //!
 //! It is as strict as the service (UTF-16 limits, the HTML parser, offsets, one poll at a time) and can be told to fail
 //! in all the ways networks and services do. People are driven through [`FakeUser`]: they say, they hear.
-#![allow(dead_code, reason = "a model of the world has more than the conversations of one day need")]
+#![expect(dead_code, reason = "a model of the world has more than the conversations of one day need")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::convert::Infallible;
@@ -206,7 +206,7 @@ impl FakeTelegram {
     }
 
     /// Queues an update of any kind, whatever the bot asked for; returns its id.
-    pub(crate) fn push_update(&self, kind: &str, content: Value) -> i64 {
+    pub(crate) fn push_update(&self, kind: &str, content: &Value) -> i64 {
         let id = {
             let mut state = self.state();
             let id = state.next_update;
@@ -255,6 +255,11 @@ impl FakeTelegram {
     pub(crate) fn calls_of(&self, method: &str) -> Vec<Call> {
         let method = method.to_lowercase();
         self.state().calls.iter().filter(|call| call.method == method).cloned().collect()
+    }
+
+    /// Whether a long poll waits for updates now.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.state().polling.is_some()
     }
 
     /// How often a poll came while another was still waiting.
@@ -346,11 +351,12 @@ impl FakeUser {
             _ => json!({"id": self.chat_id, "type": kind, "title": chat_name}),
         };
         let from = json!({"id": self.id, "is_bot": false, "first_name": name, "language_code": "en"});
-        let mut message = json!({"message_id": message_id, "from": from, "chat": chat, "date": now()});
-        if let (Value::Object(message), Value::Object(fields)) = (&mut message, fields) {
+        let plain = json!({"message_id": message_id, "from": from, "chat": chat, "date": now()});
+        let mut message = plain.as_object().cloned().unwrap_or_default();
+        if let Value::Object(fields) = fields {
             message.extend(fields);
         }
-        Said { update_id: self.telegram.push_update("message", message), message_id }
+        Said { update_id: self.telegram.push_update("message", &Value::Object(message)), message_id }
     }
 
     /// The next message of the bot in the chat. Waits for it, and fails with all that happened instead.
@@ -867,7 +873,7 @@ mod tests {
         let fake = FakeTelegram::start().await;
         let other = fake.clone();
         let first = tokio::spawn(async move { call(&other, "getUpdates", json!({"timeout": 5})).await });
-        fake.wait_until("the first poll waits", |fake| fake.state().polling.is_some()).await.unwrap();
+        fake.wait_until("the first poll waits", FakeTelegram::is_polled).await.unwrap();
         assert_eq!(call(&fake, "getUpdates", json!({})).await["ok"], true);
         assert_eq!((first.await.unwrap()["error_code"].clone(), fake.overlaps()), (json!(409), 1));
     }
