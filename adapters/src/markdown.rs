@@ -38,10 +38,15 @@ const RULE: &str = "———";
 /// Longer addresses are shown, not hidden behind a link.
 const LONGEST_LINK: usize = 1000;
 
-/// Nothing a person would see.
+/// Nothing a person would see: white space, control characters, fillers and marks for joining and direction.
 pub(crate) fn is_blank(text: &str) -> bool {
-    text.chars()
-        .all(|c| c.is_whitespace() || c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}'))
+    text.chars().all(|c| c.is_whitespace() || c.is_control() || is_invisible(c))
+}
+
+fn is_invisible(c: char) -> bool {
+    matches!(u32::from(c),
+        0xad | 0x34f | 0x61c | 0x115f | 0x1160 | 0x17b4 | 0x17b5 | 0x180e | 0x200b..=0x200f | 0x202a..=0x202e
+        | 0x2060..=0x206f | 0x3164 | 0xfe00..=0xfe0f | 0xfeff | 0xffa0)
 }
 
 /// Reads Markdown. The texts of all runs, joined, are the text without markup.
@@ -409,8 +414,12 @@ impl<'s> Writer<'s> {
         let fence = whole.trim_start_matches(' ');
         let mark = fence.chars().next().unwrap_or(' ');
         if !fence.starts_with("```") && !fence.starts_with("~~~") {
-            // Indented code, or just indented text: as it was written.
-            self.text(&format!("    {}", code.replace('\n', "\n    ")));
+            // Indented code, or just indented text: as it was written. Outside of lists and quotes the first line's
+            // indentation lies before the block.
+            if self.lists > 0 || self.quotes > 0 {
+                self.text("    ");
+            }
+            self.text(&code.replace('\n', "\n    "));
             return;
         }
         let ticks = &fence[..fence.len() - fence.trim_start_matches(mark).len()];

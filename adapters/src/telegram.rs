@@ -31,8 +31,6 @@ use crate::{
 };
 
 const TOKEN_REFUSED: &str = "Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN";
-/// All of one send, the second tries with less included.
-const SEND_DEADLINE: Duration = Duration::from_secs(30);
 const TYPING_DEADLINE: Duration = Duration::from_millis(1500);
 
 /// How the bot is reached and how it behaves.
@@ -50,6 +48,8 @@ pub struct TelegramOptions {
     pub reply_to_mode: ReplyToMode,
     /// Whether "typing…" is shown. Default true.
     pub typing: bool,
+    /// The deadline of one send, the second tries with less included. Default 30 s.
+    pub send_timeout: Duration,
     /// The wait after a first failure of polling; it doubles with each further one. Default 1 s.
     pub first_retry: Duration,
     /// The longest such wait, and the wait after a refused token. Default 30 s.
@@ -66,6 +66,7 @@ impl TelegramOptions {
             poll_timeout: Duration::from_secs(30),
             reply_to_mode: ReplyToMode::First,
             typing: true,
+            send_timeout: Duration::from_secs(30),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(30),
         }
@@ -198,7 +199,7 @@ impl Adapter for TelegramAdapter {
     }
 
     async fn send(&self, message: &OutboundMessage) -> Result<String, SendError> {
-        let deadline = Instant::now() + SEND_DEADLINE;
+        let deadline = Instant::now() + self.options.send_timeout;
         let mark = if message.marked { format::MARK } else { "" };
         let plain = format!("{mark}{}", message.part.plain);
         let mut request = request(message, mark, self.options.reply_to_mode != ReplyToMode::Off)?;

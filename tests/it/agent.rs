@@ -1,5 +1,4 @@
 //! Turns of the agent against a model server on loopback.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,4 +1,7 @@
-//! Conversations with the parts of the gateway and with the gateway as a whole.
+//! Conversations with the parts of the gateway and with the gateway as a whole, as its users have them.
+#![expect(clippy::unwrap_used, reason = "a test whose world cannot be set up has failed")]
 
 mod agent;
 mod support;
+mod telegram_adapter;
+mod telegram_format;

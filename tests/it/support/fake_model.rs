@@ -1,6 +1,5 @@
 //! A model server on loopback that speaks chat completions over plain HTTP, as strictly as the strictest real one, and
 //! answers by script. What it was asked is kept in order. Works for agents in this process and in others.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::VecDeque;
 use std::io;
