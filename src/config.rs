@@ -11,6 +11,8 @@ mod keys;
 mod settings;
 mod show;
 pub(crate) mod suggest;
+#[cfg(test)]
+mod tests;
 mod yaml;
 
 use std::collections::BTreeMap;

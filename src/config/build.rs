@@ -481,10 +481,7 @@ fn routes(settings: &mut Settings, defaults: &RouteDefaults, secrets: &mut Secre
             }
             Err(problems) => {
                 for problem in problems {
-                    let place = match entry.value.place_of(&problem.path) {
-                        place if problem.path.is_empty() || place == entry.value.place => entry.key_place,
-                        place => place,
-                    };
+                    let place = entry.value.place_of(&problem.path).unwrap_or(entry.key_place);
                     let dot = if problem.path.is_empty() { "" } else { "." };
                     let path = format!("{written}.{}{dot}{}", entry.key, problem.path);
                     let severity = if problem.warning { Severity::Warning } else { Severity::Error };
