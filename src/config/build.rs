@@ -76,8 +76,8 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
                 .boolean("thread_sessions_per_user", Sharing::default().thread_sessions_per_user),
         },
         model: model(settings, &mut secrets),
+        webhook: webhook(settings, home_channel, telegram.is_some(), &mut secrets),
         telegram,
-        webhook: webhook(settings, home_channel, &mut secrets),
         allowed: Allowed { users: settings.list("allowed_users"), all: settings.boolean("allow_all_users", false) },
         secrets: Vec::new(),
     };
@@ -415,11 +415,17 @@ fn provider(settings: &mut Settings, name: Option<&str>, has_server: bool, has_k
     }
 }
 
-fn webhook(settings: &mut Settings, telegram_home: Option<ChatTarget>, secrets: &mut Secrets) -> Webhook {
+fn webhook(
+    settings: &mut Settings,
+    telegram_home: Option<ChatTarget>,
+    telegram_enabled: bool,
+    secrets: &mut Secrets,
+) -> Webhook {
     let host = host(settings, "platforms.webhook.extra.host");
     let secret = settings.secret("platforms.webhook.extra.secret").filter(|secret| !secret.expose_secret().is_empty());
     secrets.add_secret(secret.as_ref());
-    let defaults = RouteDefaults { secret: secret.clone(), loopback: is_loopback(&host), telegram_home };
+    let defaults =
+        RouteDefaults { secret: secret.clone(), loopback: is_loopback(&host), telegram_home, telegram_enabled };
     let routes = routes(settings, &defaults, secrets);
     Webhook {
         enabled: settings.boolean("platforms.webhook.enabled", true),
@@ -458,36 +464,20 @@ fn routes(settings: &mut Settings, defaults: &RouteDefaults, secrets: &mut Secre
             }
             _ => {}
         }
-        match parse_route(&entry.key, &value, defaults) {
-            Ok(route) => {
+        let problems = match parse_route(&entry.key, &value, defaults) {
+            Ok((route, warnings)) => {
                 route.secrets.iter().for_each(|secret| secrets.add_secret(Some(secret)));
-                let at_secret = |message: &str, suggestion: &str| {
-                    let place = entry.value.entry("secret").map_or(entry.key_place, |secret| secret.key_place);
-                    let path = format!("{written}.{}.secret", entry.key);
-                    (Severity::Warning, place, path, message.to_owned(), Some(suggestion.to_owned()))
-                };
-                let warning = if route.insecure {
-                    let message = "nothing verifies requests to this route: everybody on this machine can send to it";
-                    Some(at_secret(message, "set a secret before the listener leaves loopback"))
-                } else if route.secrets.iter().any(|secret| secret.expose_secret().chars().count() < 8) {
-                    Some(at_secret("this secret has fewer than 8 characters", "make one with `openssl rand -hex 32`"))
-                } else {
-                    None
-                };
-                if let Some((severity, place, path, message, suggestion)) = warning {
-                    settings.tell_in_file(severity, place, &path, message, suggestion);
-                }
-                routes.insert(entry.key, route);
+                routes.insert(entry.key.clone(), route);
+                warnings
             }
-            Err(problems) => {
-                for problem in problems {
-                    let place = entry.value.place_of(&problem.path).unwrap_or(entry.key_place);
-                    let dot = if problem.path.is_empty() { "" } else { "." };
-                    let path = format!("{written}.{}{dot}{}", entry.key, problem.path);
-                    let severity = if problem.warning { Severity::Warning } else { Severity::Error };
-                    settings.tell_in_file(severity, place, &path, problem.message, problem.suggestion);
-                }
-            }
+            Err(problems) => problems,
+        };
+        for problem in problems {
+            let place = entry.value.place_of(&problem.path).unwrap_or(entry.key_place);
+            let dot = if problem.path.is_empty() { "" } else { "." };
+            let path = format!("{written}.{}{dot}{}", entry.key, problem.path);
+            let severity = if problem.warning { Severity::Warning } else { Severity::Error };
+            settings.tell_in_file(severity, place, &path, problem.message, problem.suggestion);
         }
     }
     routes

@@ -118,6 +118,10 @@ fn shown_route(route: &Route) -> Value {
     let scheme = match &route.scheme {
         Scheme::Auto => "auto",
         Scheme::GitHub => "github",
+        Scheme::GitLab => "gitlab",
+        Scheme::Stripe => "stripe",
+        Scheme::Svix => "svix",
+        Scheme::Standard => "standard",
         Scheme::Hmac(_) => "hmac",
     };
     json!({

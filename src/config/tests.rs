@@ -691,37 +691,38 @@ fn the_addresses_and_databases_that_cannot_be_used_are_refused() {
 #[test]
 fn static_routes_are_checked_and_their_problems_have_places() {
     let yaml = concat!(
-        "platforms:\n  webhook:\n    extra:\n      host: 0.0.0.0\n      routes:\n",
+        "platforms:\n  telegram: {token: '1:abcdef'}\n  webhook:\n    extra:\n      host: 0.0.0.0\n      routes:\n",
         "        open:\n          secret: INSECURE_NO_AUTH\n",
-        "        typo:\n          secret: s3cret-s3cret\n          deliver_chat_d: 5\n",
-        "        lost:\n          secret: s3cret-s3cret\n          deliver: telegram\n          deliver_extra: {chat_id: nowhere}\n",
+        "        typo:\n          secret: s3cret-s3cret\n          deliver: telegarm\n",
+        "        lost:\n          secret: s3cret-s3cret\n          deliver: telegram\n",
+        "        none:\n          secret: s3cret-s3cret\n          deliver: telegram:5\n          deliver_extra: {chat_id: ''}\n",
         "        bare:\n          prompt: hi\n",
         "        text: 5\n",
     );
     let errors = problems(yaml);
-    let places: Vec<&str> = errors.iter().map(|line| line.split(": ").take(2).last().unwrap()).collect();
     let root = "platforms.webhook.extra.routes";
-    assert_eq!(
-        places,
-        [
-            format!("{root}.open.secret"),
-            format!("{root}.typo.deliver_chat_d"),
-            format!("{root}.lost.deliver_extra.chat_id"),
-            format!("{root}.bare"),
-            format!("{root}.text"),
-        ]
-    );
-    for (line, place) in errors.iter().zip(["7:11", "10:11", "14:27", "15:9", "17:9"]) {
-        assert!(line.starts_with(&format!("! config.yaml:{place}: ")), "{line}");
+    for (line, (place, path)) in errors.iter().zip([
+        ("8:11", "open.secret"),
+        ("11:11", "typo.deliver"),
+        ("14:11", "lost.deliver"),
+        ("18:27", "none.deliver_extra.chat_id"),
+        ("19:9", "bare.secret"),
+        ("21:9", "text"),
+    ]) {
+        assert!(line.starts_with(&format!("! config.yaml:{place}: {root}.{path}: ")), "{path}: {errors:#?}");
     }
+    assert_eq!(errors.len(), 6, "{errors:#?}");
+
+    let typo = "webhook: {extra: {routes: {ci: {secret: s3cret-s3cret, deliver_chat_d: 5}}}}";
+    let warning = &problems(typo)[0];
+    assert!(warning.starts_with("config.yaml:1:56: webhook.extra.routes.ci.deliver_chat_d: "), "{warning}");
+    assert!(warning.ends_with("(did you mean `deliver_extra.chat_id`?)"), "{warning}");
+
     let local = from_yaml(
         "webhook: {extra: {routes: {a: {secret: INSECURE_NO_AUTH}, b: {secret: 012345, prompt: 1e3}, c: {secret: short}}}}",
     );
     let warnings = told(&local);
-    assert!(
-        warnings[0].starts_with("config.yaml:1:32: webhook.extra.routes.a.secret: nothing verifies requests"),
-        "{warnings:?}"
-    );
+    assert!(warnings[0].starts_with("config.yaml:1:32: webhook.extra.routes.a.secret: "), "{warnings:?}");
     let config = local.config.unwrap();
     assert_eq!(config.webhook.routes["b"].secrets[0].expose_secret(), "012345");
     assert_eq!(config.webhook.routes["b"].prompt, "1e3");
@@ -733,8 +734,7 @@ fn static_routes_are_checked_and_their_problems_have_places() {
 
 #[test]
 fn a_route_uses_the_listeners_secret_and_the_home_channel() {
-    let yaml =
-        "webhook: {extra: {secret: s3cret-s3cret, routes: {a: {deliver: telegram}}}}\ntelegram: {home_channel: -7}\n";
+    let yaml = "webhook: {extra: {secret: s3cret-s3cret, routes: {a: {deliver: telegram}}}}\ntelegram: {token: '1:abcdef', home_channel: -7}\n";
     let loaded = from_yaml(yaml);
     let route = &config(&loaded).webhook.routes["a"];
     assert_eq!(route.secrets[0].expose_secret(), "s3cret-s3cret");

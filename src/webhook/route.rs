@@ -45,6 +45,14 @@ pub enum Scheme {
     Auto,
     /// `X-Hub-Signature-256`.
     GitHub,
+    /// `X-Gitlab-Token`, the secret itself.
+    GitLab,
+    /// `Stripe-Signature`.
+    Stripe,
+    /// `svix-id`, `svix-timestamp`, `svix-signature`.
+    Svix,
+    /// The same as `webhook-…`, by the Standard Webhooks specification.
+    Standard,
     /// A configured header.
     Hmac(HmacOptions),
 }
@@ -141,6 +149,8 @@ pub struct RouteDefaults {
     pub loopback: bool,
     /// Where a bare `telegram` goes.
     pub telegram_home: Option<ChatTarget>,
+    /// Telegram is configured.
+    pub telegram_enabled: bool,
 }
 
 /// Something wrong in a route.
@@ -156,7 +166,7 @@ pub struct RouteProblem {
     pub warning: bool,
 }
 
-/// Reads a route, from either file.
+/// Reads a route, from either file. `Ok` comes with its warnings.
 ///
 /// # Errors
 /// Everything that is wrong with it.
@@ -164,45 +174,48 @@ pub fn parse_route(
     name: &str,
     value: &serde_json::Value,
     defaults: &RouteDefaults,
-) -> Result<Route, Vec<RouteProblem>> {
-    let error = |path: &str, message: &str, suggestion: Option<&str>| {
-        let suggestion = suggestion.map(str::to_owned);
-        vec![RouteProblem { path: path.to_owned(), message: message.to_owned(), suggestion, warning: false }]
+) -> Result<(Route, Vec<RouteProblem>), Vec<RouteProblem>> {
+    let problem = |warning: bool, path: &str, message: &str, suggestion: Option<&str>| RouteProblem {
+        path: path.to_owned(),
+        message: message.to_owned(),
+        suggestion: suggestion.map(str::to_owned),
+        warning,
     };
-    let Some(map) = value.as_object() else { return Err(error("", "a route is a mapping", None)) };
+    let error = |path: &str, message: &str| vec![problem(false, path, message, None)];
+    let Some(map) = value.as_object() else { return Err(error("", "a route is a mapping")) };
+    let mut warnings = Vec::new();
     if map.contains_key("deliver_chat_d") {
-        return Err(error("deliver_chat_d", "unknown key", Some("did you mean `deliver_extra.chat_id`?")));
+        let suggestion = Some("did you mean `deliver_extra.chat_id`?");
+        warnings.push(problem(true, "deliver_chat_d", "there is no such key, it does nothing", suggestion));
     }
     let secret = match map.get("secret") {
         Some(secret) => secret.as_str().map(SecretString::from),
         None => defaults.secret.clone(),
     };
-    let Some(secret) = secret else { return Err(error("", "the route has no secret", Some("set `secret`"))) };
+    let Some(secret) = secret else { return Err(error("secret", "the route has no secret")) };
     let insecure = secrecy::ExposeSecret::expose_secret(&secret) == "INSECURE_NO_AUTH";
     if insecure && !defaults.loopback {
-        return Err(error("secret", "INSECURE_NO_AUTH works on loopback only", None));
+        return Err(error("secret", "INSECURE_NO_AUTH works on loopback only"));
+    }
+    if insecure {
+        warnings.push(problem(true, "secret", "nothing verifies requests to this route", None));
     }
     let text = |key: &str| map.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
-    let deliver = match text("deliver").as_str() {
-        "" | "log" => Deliver::Log,
-        "telegram" => {
-            let chat = map.get("deliver_extra").and_then(|extra| extra.get("chat_id")?.as_str());
-            match (chat, &defaults.telegram_home) {
-                (Some("nowhere"), _) | (None, None) => {
-                    return Err(error("deliver_extra.chat_id", "no chat to deliver to", None));
-                }
-                (Some(chat), _) => Deliver::Chat(ChatTarget {
-                    platform: hookgate_adapters::Platform::Telegram,
-                    account: String::new(),
-                    chat_id: chat.to_owned(),
-                    thread_id: None,
-                }),
-                (None, Some(home)) => Deliver::Chat(home.clone()),
-            }
-        }
-        _ => return Err(error("deliver", "no such target", Some("log, telegram"))),
+    let extra = map.get("deliver_extra").and_then(|extra| extra.get("chat_id")?.as_str());
+    if extra == Some("") {
+        return Err(error("deliver_extra.chat_id", "must be an id, not blank"));
+    }
+    let chat = |chat_id: &str| {
+        let platform = hookgate_adapters::Platform::Telegram;
+        ChatTarget { platform, account: String::new(), chat_id: chat_id.to_owned(), thread_id: None }
     };
-    Ok(Route {
+    let deliver = match (text("deliver").as_str(), extra, &defaults.telegram_home) {
+        ("" | "log", ..) => Deliver::Log,
+        ("telegram", Some(extra), _) if defaults.telegram_enabled => Deliver::Chat(chat(extra)),
+        ("telegram", None, Some(home)) if defaults.telegram_enabled => Deliver::Chat(home.clone()),
+        _ => return Err(error("deliver", "goes nowhere")),
+    };
+    let route = Route {
         name: name.to_owned(),
         secrets: if insecure { Vec::new() } else { vec![secret] },
         insecure,
@@ -218,5 +231,6 @@ pub fn parse_route(
         raw_limit: 4_000,
         session: SessionChoice::Delivery,
         rate_limit: None,
-    })
+    };
+    Ok((route, warnings))
 }
