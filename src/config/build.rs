@@ -46,7 +46,10 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
     for assignment in assignments {
         let name = assignment.name.to_ascii_uppercase();
         if ["TOKEN", "SECRET", "KEY", "PASSWORD"].iter().any(|end| name.ends_with(end)) {
-            secrets.add(&assignment.value);
+            if !assignment.value.contains("${") {
+                secrets.add(&assignment.value);
+            }
+            secrets.add(settings.variable(&assignment.name).unwrap_or_default());
         }
     }
     let home_channel = home_channel(settings);

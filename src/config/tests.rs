@@ -334,8 +334,8 @@ fn a_platform_block_may_stand_in_three_places() {
     assert_eq!(
         told(&twice),
         [
-            "config.yaml:3:9: agent.restart_drain_timeout: this has no effect, because `drain_timeout` is set and wins (keep one of the two)",
             "config.yaml:1:11: gateway.drain_timeout: this has no effect, because `drain_timeout` is set and wins (keep one of the two)",
+            "config.yaml:3:9: agent.restart_drain_timeout: this has no effect, because `drain_timeout` is set and wins (keep one of the two)",
         ]
     );
     assert_eq!(twice.config.unwrap().drain_timeout, Duration::from_secs(2));
@@ -374,12 +374,12 @@ fn wrong_types_and_ranges_are_errors_with_the_place_of_the_value() {
             "console:\n  port: abc\n  enabled: maybe\n  host: [a]\nlimits: {turns: 0, waiting_per_chat: 1.5}\nstorage: 5\n"
         ),
         [
-            "! config.yaml:6:10: storage: this holds keys of its own, but a number stands here (write `storage:` and below it, indented, keys such as `max_gb`)",
+            "! config.yaml:2:9: console.port: a whole number is wanted, not `abc`",
             "! config.yaml:3:12: console.enabled: true or false is wanted, not `maybe`",
             "! config.yaml:4:9: console.host: text is wanted, not a list",
-            "! config.yaml:2:9: console.port: a whole number is wanted, not `abc`",
             "! config.yaml:5:17: limits.turns: `0` is not from 1 to 4096",
             "! config.yaml:5:38: limits.waiting_per_chat: a whole number is wanted, not `1.5`",
+            "! config.yaml:6:10: storage: this holds keys of its own, but a number stands here (write `storage:` and below it, indented, keys such as `max_gb`)",
         ]
     );
     assert_eq!(
@@ -387,11 +387,11 @@ fn wrong_types_and_ranges_are_errors_with_the_place_of_the_value() {
             "allowed_users: {a: 1}\ndrain_timeout: -1\nuncertain_sends: holt\nconsole: {port: 65536}\nmodel: {timeout: soon}\n"
         ),
         [
-            "! config.yaml:4:17: console.port: `65536` is not from 0 to 65535",
+            "! config.yaml:1:16: allowed_users: a list is wanted, not a mapping (write it as `[one, two]`)",
             "! config.yaml:2:16: drain_timeout: `-1` seconds is not from 0 to 86400",
             "! config.yaml:3:18: uncertain_sends: `holt` is not one of resend, hold (did you mean `hold`?)",
+            "! config.yaml:4:17: console.port: `65536` is not from 0 to 65535",
             "! config.yaml:5:18: model.timeout: a number of seconds is wanted, not `soon`",
-            "! config.yaml:1:16: allowed_users: a list is wanted, not a mapping (write it as `[one, two]`)",
         ]
     );
     assert_eq!(problems("- a\n"), ["! config.yaml:1:1: the file must hold `key: value` lines, but it holds a list"]);
@@ -490,8 +490,8 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
     assert_eq!(
         told(&env),
         [
-            ".env:2: TELEGRAM_REQUIRE_MENTION: not supported yet: messages in groups are answered without a mention too",
             ".env:1: DISCORD_BOT_TOKEN: not supported yet: Discord is not connected",
+            ".env:2: TELEGRAM_REQUIRE_MENTION: not supported yet: messages in groups are answered without a mention too",
             ".env:4: TELEGRAM_BOT_TOKN: hookgate knows no variable of this name (did you mean `TELEGRAM_BOT_TOKEN`?)",
         ]
     );
@@ -749,7 +749,7 @@ fn every_secret_is_known_for_redaction_and_none_is_shown() {
         "{a: {secret: route-secret, prompt: x}}}}}\nmodel: {default: m, base_url: 'http://x', api_key: 3f2b8c1e-uuid}\n",
         "console: {token: console-secret}\n",
     );
-    let env = "DB_PASSWORD=password-secret\nGH_TOKEN=env-token\nSHORT_KEY=abc\nPLAIN=not-secret\nmy_key=lower-secret\n";
+    let env = "DB_PASSWORD=password-secret\nGH_TOKEN=env-token\nSHORT_KEY=abc\nPLAIN=not-secret\nMADE_TOKEN=${GH_TOKEN}-more\nmy_key=lower-secret\n";
     let loaded = Files { yaml, env, process: &[] }.load();
     let config = config(&loaded);
     let mut secrets: Vec<&str> = config.secrets.iter().map(|secret| secret.expose_secret()).collect();
@@ -760,6 +760,7 @@ fn every_secret_is_known_for_redaction_and_none_is_shown() {
         "3f2b8c1e-uuid",
         "console-secret",
         "env-token",
+        "env-token-more",
         "lower-secret",
         "password-secret",
         "route-secret",

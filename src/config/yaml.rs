@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => {
                 let place = Place { line: error.marker().line(), column: error.marker().col() + 1 };
-                Err(explain(self.text, place, error.kind(), error.info()))
+                Err(explain(self.text, place, error.kind(), &error.info()))
             }
             None => Err(fault(Place::default(), "the file ends too early".to_owned())),
         }
@@ -450,7 +450,7 @@ fn tab_fault(place: Place) -> Fault {
 }
 
 /// Says what a syntax error most likely is.
-fn explain(text: &str, place: Place, kind: &ErrorKind, info: String) -> Fault {
+fn explain(text: &str, place: Place, kind: &ErrorKind, info: &str) -> Fault {
     let tab_on = |line: usize| {
         let line = text.lines().nth(line.checked_sub(1)?)?;
         let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
