@@ -386,11 +386,14 @@ fn provider(settings: &mut Settings, name: Option<&str>, has_server: bool, has_k
             return Provider::Echo;
         }
         Some(other) => {
+            let near = nearest(other, ["echo", "openai", "custom"]);
+            if has_server && near.is_none() {
+                let message = "this provider is not known, so its server is spoken to as an OpenAI-compatible one";
+                settings.tell_about(Severity::Warning, "model.provider", message, "set `provider: openai`");
+                return Provider::OpenAi;
+            }
             let message = "this provider is not known; there are echo, openai and custom";
-            let suggestion = match nearest(other, ["echo", "openai", "custom"]) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => compatible.to_owned(),
-            };
+            let suggestion = near.map_or_else(|| compatible.to_owned(), |near| format!("did you mean `{near}`?"));
             settings.tell_about(Severity::Error, "model.provider", message, &suggestion);
             return Provider::Echo;
         }

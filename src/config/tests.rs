@@ -629,6 +629,11 @@ fn the_model_is_what_the_settings_imply() {
             "! config.yaml:1:19: model.base_url: `localhost:1` is not an http or https address",
         ),
         (
+            "model: {provider: openrouter, default: m, base_url: 'http://x'}",
+            "config.yaml:1:9: model.provider: this provider is not known, so its server is spoken to as an OpenAI-compatible one",
+        ),
+        ("model: {provider: openrouter, default: m}", "! config.yaml:1:9: model.provider: this provider is not known"),
+        (
             "model: {base_url: 'http://x'}",
             "config.yaml: model.default: no model is named; the server is asked for `default`",
         ),
