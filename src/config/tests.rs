@@ -1,3 +1,6 @@
+//! The configuration as its users meet it: files in, effective values and the text of every problem out.
+//! The example and the tables of keys are held together here.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
