@@ -11,6 +11,8 @@ mod keys;
 mod settings;
 mod show;
 pub(crate) mod suggest;
+#[cfg(test)]
+mod tests;
 mod yaml;
 
 use std::collections::BTreeMap;
@@ -246,7 +248,7 @@ impl LoadOptions {
 pub struct Loaded {
     /// `None` when any problem is an error.
     pub config: Option<Config>,
-    /// In the order of the files: the home, `.env`, `config.yaml`, then what values mean together.
+    /// File by file, in the order of their lines.
     pub problems: Vec<Problem>,
     /// The home directory, unless it is itself the problem.
     pub home: Option<PathBuf>,
@@ -293,7 +295,7 @@ pub fn load(options: LoadOptions) -> Loaded {
     let mut settings = settings::Settings::new(file, env_path.display().to_string(), variables);
     settings.problems = problems;
     for (assignment, message) in unresolved {
-        settings.unresolved_assignment(&assignment, message);
+        settings.unresolved_assignment(&assignment, &message);
     }
     let yaml_text = read_file(&yaml_path, &mut settings.problems);
     match yaml::parse(yaml_text.as_deref().unwrap_or_default()) {
@@ -308,7 +310,7 @@ pub fn load(options: LoadOptions) -> Loaded {
     warn_of_unread_files(&home.path, yaml_text.is_some(), &mut settings.problems);
 
     let config = build::build(&mut settings, home.path.clone(), &assignments);
-    let problems = settings.problems;
+    let problems = by_line(settings.problems);
     let is_usable = problems.iter().all(|problem| problem.severity < Severity::Error);
     let files = [yaml_path, env_path].map(|path| ConfigFile { exists: path.exists(), path });
     Loaded {
@@ -353,6 +355,19 @@ fn warn_of_unread_files(home: &Path, has_config: bool, problems: &mut Vec<Proble
             problems.push(Problem { suggestion: Some(suggestion.to_owned()), ..problem });
         }
     }
+}
+
+fn by_line(mut problems: Vec<Problem>) -> Vec<Problem> {
+    let mut origins: Vec<String> = Vec::new();
+    for problem in &problems {
+        if !origins.contains(&problem.origin) {
+            origins.push(problem.origin.clone());
+        }
+    }
+    problems.sort_by_key(|problem| {
+        (origins.iter().position(|origin| *origin == problem.origin), problem.line, problem.column)
+    });
+    problems
 }
 
 fn in_file(severity: Severity, path: &Path, line: usize, column: usize, message: String) -> Problem {

@@ -46,7 +46,10 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
     for assignment in assignments {
         let name = assignment.name.to_ascii_uppercase();
         if ["TOKEN", "SECRET", "KEY", "PASSWORD"].iter().any(|end| name.ends_with(end)) {
-            secrets.add(&assignment.value);
+            if !assignment.value.contains("${") {
+                secrets.add(&assignment.value);
+            }
+            secrets.add(settings.variable(&assignment.name).unwrap_or_default());
         }
     }
     let home_channel = home_channel(settings);
@@ -383,11 +386,14 @@ fn provider(settings: &mut Settings, name: Option<&str>, has_server: bool, has_k
             return Provider::Echo;
         }
         Some(other) => {
+            let near = nearest(other, ["echo", "openai", "custom"]);
+            if has_server && near.is_none() {
+                let message = "this provider is not known, so its server is spoken to as an OpenAI-compatible one";
+                settings.tell_about(Severity::Warning, "model.provider", message, "set `provider: openai`");
+                return Provider::OpenAi;
+            }
             let message = "this provider is not known; there are echo, openai and custom";
-            let suggestion = match nearest(other, ["echo", "openai", "custom"]) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => compatible.to_owned(),
-            };
+            let suggestion = near.map_or_else(|| compatible.to_owned(), |near| format!("did you mean `{near}`?"));
             settings.tell_about(Severity::Error, "model.provider", message, &suggestion);
             return Provider::Echo;
         }
@@ -472,10 +478,7 @@ fn routes(settings: &mut Settings, defaults: &RouteDefaults, secrets: &mut Secre
             Err(problems) => problems,
         };
         for problem in problems {
-            let place = match entry.value.place_of(&problem.path) {
-                place if problem.path.is_empty() || place == entry.value.place => entry.key_place,
-                place => place,
-            };
+            let place = entry.value.place_of(&problem.path).unwrap_or(entry.key_place);
             let dot = if problem.path.is_empty() { "" } else { "." };
             let path = format!("{written}.{}{dot}{}", entry.key, problem.path);
             let severity = if problem.warning { Severity::Warning } else { Severity::Error };

@@ -89,6 +89,11 @@ impl Settings {
         Self { found: BTreeMap::new(), problems: Vec::new(), file, env_file, variables, in_file: BTreeMap::new() }
     }
 
+    /// The value of a variable, of the process or of `.env`.
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str)
+    }
+
     /// Takes in `config.yaml`.
     pub(super) fn add_document(&mut self, document: &Document) {
         for duplicate in &document.duplicates {
@@ -378,7 +383,7 @@ impl Settings {
     }
 
     /// Tells that a value of `.env` holds a reference that cannot be resolved.
-    pub(super) fn unresolved_assignment(&mut self, assignment: &Assignment, message: String) {
+    pub(super) fn unresolved_assignment(&mut self, assignment: &Assignment, message: &str) {
         let strict = keys::VARIABLES
             .iter()
             .find(|variable| variable.name == assignment.name)

@@ -171,19 +171,20 @@ impl Node {
         }
     }
 
-    /// Where the thing at `path` (dotted, list indexes as numbers) stands, or the nearest thing above it that exists.
-    pub(crate) fn place_of(&self, path: &str) -> Place {
+    /// Where the thing at `path` (dotted, list indexes as numbers) stands, or the nearest thing above it that exists;
+    /// `None` when that is this node itself.
+    pub(crate) fn place_of(&self, path: &str) -> Option<Place> {
         let mut node = self;
-        let mut place = self.place;
+        let mut place = None;
         for segment in path.split(['.', '[', ']']).filter(|segment| !segment.is_empty()) {
             match &node.value {
                 Value::Map(_) => {
                     let Some(entry) = node.entry(segment) else { break };
-                    (node, place) = (&entry.value, entry.key_place);
+                    (node, place) = (&entry.value, Some(entry.key_place));
                 }
                 Value::List(items) => {
                     let Some(item) = segment.parse::<usize>().ok().and_then(|index| items.get(index)) else { break };
-                    (node, place) = (item, item.place);
+                    (node, place) = (item, Some(item.place));
                 }
                 Value::Scalar(_) => break,
             }
@@ -270,7 +271,7 @@ impl<'a> Reader<'a> {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => {
                 let place = Place { line: error.marker().line(), column: error.marker().col() + 1 };
-                Err(explain(self.text, place, error.kind(), error.info()))
+                Err(explain(self.text, place, error.kind(), &error.info()))
             }
             None => Err(fault(Place::default(), "the file ends too early".to_owned())),
         }
@@ -449,7 +450,7 @@ fn tab_fault(place: Place) -> Fault {
 }
 
 /// Says what a syntax error most likely is.
-fn explain(text: &str, place: Place, kind: &ErrorKind, info: String) -> Fault {
+fn explain(text: &str, place: Place, kind: &ErrorKind, info: &str) -> Fault {
     let tab_on = |line: usize| {
         let line = text.lines().nth(line.checked_sub(1)?)?;
         let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
@@ -719,9 +720,10 @@ mod tests {
         assert_eq!(ua.key_place, Place { line: 2, column: 1 });
         let list = ua.value.entry("list").unwrap();
         assert_eq!(list.value.place, Place { line: 3, column: 9 });
-        assert_eq!(root.place_of("üa.list[1].é"), Place { line: 3, column: 14 });
-        assert_eq!(root.place_of("üa.list.0"), Place { line: 3, column: 10 });
-        assert_eq!(root.place_of("üa.nothing.here"), Place { line: 2, column: 1 });
+        assert_eq!(root.place_of("üa.list[1].é"), Some(Place { line: 3, column: 14 }));
+        assert_eq!(root.place_of("üa.list.0"), Some(Place { line: 3, column: 10 }));
+        assert_eq!(root.place_of("üa.nothing.here"), Some(Place { line: 2, column: 1 }));
+        assert_eq!(root.place_of("nothing"), None);
         assert_eq!(ua.value.entry("text").unwrap().key_place, Place { line: 4, column: 3 });
     }
 

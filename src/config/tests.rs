@@ -1,0 +1,807 @@
+//! The configuration as its users meet it: files in, effective values and the text of every problem out.
+//! The example and the tables of keys are held together here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+
+use super::*;
+
+const EXAMPLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.yaml"));
+const TOKEN: &str = "platforms: {telegram: {token: \"1:abcdef\"}}\n";
+
+struct Files<'a> {
+    yaml: &'a str,
+    env: &'a str,
+    process: &'a [(&'a str, &'a str)],
+}
+
+impl Files<'_> {
+    fn load(&self) -> Loaded {
+        let home = tempfile::tempdir().unwrap();
+        if !self.yaml.is_empty() {
+            fs::write(home.path().join("config.yaml"), self.yaml).unwrap();
+        }
+        if !self.env.is_empty() {
+            fs::write(home.path().join(".env"), self.env).unwrap();
+        }
+        let environment = self.process.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut loaded = load(LoadOptions { home: Some(home.path().to_owned()), environment });
+        let prefix = format!("{}/", home.path().display());
+        for problem in &mut loaded.problems {
+            problem.origin = problem.origin.replace(&prefix, "");
+        }
+        loaded
+    }
+}
+
+fn from_yaml(yaml: &str) -> Loaded {
+    Files { yaml, env: "", process: &[] }.load()
+}
+
+fn from_env(env: &str) -> Loaded {
+    Files { yaml: "", env, process: &[] }.load()
+}
+
+/// The problems as people see them, with `!` before errors.
+fn told(loaded: &Loaded) -> Vec<String> {
+    let mark = |problem: &Problem| if problem.severity == Severity::Error { "! " } else { "" };
+    let told: Vec<_> = loaded.problems.iter().map(|problem| format!("{}{problem}", mark(problem))).collect();
+    assert_eq!(loaded.config.is_none(), told.iter().any(|line| line.starts_with('!')), "{told:#?}");
+    told
+}
+
+fn problems(yaml: &str) -> Vec<String> {
+    told(&from_yaml(yaml))
+}
+
+fn config(loaded: &Loaded) -> &Config {
+    assert_eq!(told(loaded), Vec::<String>::new());
+    loaded.config.as_ref().unwrap()
+}
+
+fn value_at(loaded: &Loaded, path: &str) -> Value {
+    let config = loaded.config.as_ref().unwrap_or_else(|| panic!("{:#?}", told(loaded)));
+    path.split('.').fold(redacted_json(config), |value, key| value[key].clone())
+}
+
+#[test]
+fn nothing_configured_works_offline_and_lets_nobody_in() {
+    let loaded = from_yaml("");
+    let config = config(&loaded);
+    assert_eq!(config.model.provider, Provider::Echo);
+    assert!(config.telegram.is_none());
+    assert_eq!((config.webhook.enabled, config.webhook.host.as_str(), config.webhook.port), (true, "127.0.0.1", 8644));
+    assert_eq!((config.console.enabled, config.console.host.as_str(), config.console.port), (true, "127.0.0.1", 8642));
+    assert_eq!(config.storage.url, "sqlite:hookgate.db");
+    assert_eq!(config.allowed, Allowed::default());
+    assert_eq!(config.drain_timeout, Duration::from_secs(20));
+    assert_eq!(config.max_update_age, Duration::from_secs(86_400));
+    assert_eq!(config.sharing, Sharing::default());
+    assert!(config.secrets.is_empty());
+    let files: Vec<_> =
+        loaded.files.iter().map(|file| (file.path.file_name().unwrap().to_owned(), file.exists)).collect();
+    assert_eq!(files, [("config.yaml".into(), false), (".env".into(), false)]);
+}
+
+/// The example with every `#key:` line in force.
+fn uncommented_example() -> String {
+    EXAMPLE
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("#  "))
+        .map(|line| {
+            let body = line.trim_start();
+            let is_key = body.strip_prefix('#').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()));
+            if is_key { line.replacen('#', "", 1) + "\n" } else { line.to_owned() + "\n" }
+        })
+        .collect()
+}
+
+fn keys_in(node: &yaml::Node, path: &str, keys: &mut BTreeSet<String>) {
+    match node.entries() {
+        Some(entries) if keys::find(path).is_none() => {
+            for entry in entries {
+                let below = if path.is_empty() { entry.key.clone() } else { format!("{path}.{}", entry.key) };
+                keys_in(&entry.value, &below, keys);
+            }
+        }
+        _ => assert!(keys.insert(path.to_owned())),
+    }
+}
+
+#[test]
+fn the_example_has_no_problem_and_changes_nothing() {
+    let example = from_yaml(EXAMPLE);
+    assert_eq!(redacted_json(config(&example)), redacted_json(config(&from_yaml(""))));
+    assert_eq!(problems(&uncommented_example()), Vec::<String>::new());
+}
+
+#[test]
+fn the_example_holds_exactly_the_keys_that_take_effect() {
+    let root = yaml::parse(&uncommented_example()).unwrap().root.unwrap();
+    let mut in_example = BTreeSet::new();
+    keys_in(&root, "", &mut in_example);
+    let known: BTreeSet<String> = keys::KEYS.iter().map(|key| key.path.to_owned()).collect();
+    assert_eq!(in_example, known);
+}
+
+#[test]
+fn the_example_names_every_variable() {
+    for variable in keys::VARIABLES {
+        assert!(EXAMPLE.contains(variable.name), "{}", variable.name);
+    }
+}
+
+/// Path, value in the file, effective value.
+fn samples() -> Vec<(&'static str, &'static str, Value)> {
+    vec![
+        ("storage.url", "sqlite:other.db", json!("sqlite:other.db")),
+        ("storage.retention_days", "7", json!(7)),
+        ("storage.max_gb", "9", json!(9)),
+        ("console.enabled", "off", json!(false)),
+        ("console.host", "\"::1\"", json!("::1")),
+        ("console.port", "0", json!(0)),
+        ("console.token", "a-long-console-token", json!("***")),
+        ("model.default", "gpt-x", json!("gpt-x")),
+        ("model.provider", "custom", json!("openai")),
+        ("model.base_url", "http://127.0.0.1:1/v1/", json!("http://127.0.0.1:1/v1")),
+        ("model.api_key", "sk-12345678", json!("***")),
+        ("model.system_prompt", "Be brief.", json!("Be brief.")),
+        ("model.timeout", "2.5", json!(2.5)),
+        ("allowed_users", "[7, \"8\"]", json!(["7", "8"])),
+        ("allow_all_users", "yes", json!(true)),
+        ("platforms.telegram.enabled", "false", json!(false)),
+        ("platforms.telegram.token", "\"2:ghijkl\"", json!("***")),
+        ("platforms.telegram.allow_from", "[42]", json!(["42"])),
+        ("platforms.telegram.allow_all_users", "true", json!(true)),
+        ("platforms.telegram.home_channel.chat_id", "-100123", json!("-100123")),
+        ("platforms.telegram.home_channel.thread_id", "7", json!("7")),
+        ("platforms.telegram.reply_to_mode", "off", json!("off")),
+        ("platforms.telegram.typing_indicator", "no", json!(false)),
+        ("platforms.telegram.extra.base_url", "http://127.0.0.1:2/bot/", json!("http://127.0.0.1:2")),
+        ("platforms.webhook.enabled", "false", json!(false)),
+        ("platforms.webhook.extra.host", "localhost", json!("localhost")),
+        ("platforms.webhook.extra.port", "\"9000\"", json!(9000)),
+        ("platforms.webhook.extra.secret", "a-long-secret", json!("***")),
+        ("platforms.webhook.extra.rate_limit", "5", json!(5)),
+        ("platforms.webhook.extra.max_body_bytes", "2000", json!(2000)),
+        ("platforms.webhook.extra.deliver_wait", "0.5", json!(0.5)),
+        ("platforms.webhook.extra.trusted_proxies", "10.0.0.2", json!(["10.0.0.2"])),
+        ("platforms.webhook.extra.routes", "{ci: {secret: s3cret-s3cret, prompt: hi}}", json!({"ci": {}})),
+        ("drain_timeout", "3", json!(3)),
+        ("max_update_age", "1:00:00", json!(3600)),
+        ("uncertain_sends", "hold", json!("hold")),
+        ("group_sessions_per_user", "false", json!(false)),
+        ("thread_sessions_per_user", "true", json!(true)),
+        ("limits.turns", "1", json!(1)),
+        ("limits.waiting_per_chat", "2", json!(2)),
+        ("limits.failed_signatures_per_minute", "3", json!(3)),
+        ("limits.hook_processes", "4", json!(4)),
+        ("limits.tool_output_bytes", "1_000", json!(1000)),
+    ]
+}
+
+/// A file with one key, and what that key needs beside it to be seen.
+fn file_with(path: &str, value: &str) -> String {
+    let mut keys = BTreeMap::new();
+    if path.starts_with("model.") {
+        keys.insert("model.default", "gpt-x");
+        keys.insert("model.base_url", "http://127.0.0.1:3");
+    }
+    if path.starts_with("platforms.telegram.") {
+        keys.insert("platforms.telegram.token", "\"1:abcdef\"");
+        keys.insert("platforms.telegram.home_channel.chat_id", "5");
+    }
+    keys.insert(path, value);
+    let keys: Vec<(Vec<&str>, &str)> =
+        keys.into_iter().map(|(path, value)| (path.split('.').collect(), value)).collect();
+    nested(&keys)
+}
+
+/// A flow mapping of sorted paths.
+fn nested(keys: &[(Vec<&str>, &str)]) -> String {
+    let members = keys.chunk_by(|one, other| one.0[0] == other.0[0]).map(|group| match group {
+        [(path, value)] if path.len() == 1 => format!("{}: {value}", path[0]),
+        group => {
+            let below: Vec<_> = group.iter().map(|(path, value)| (path[1..].to_vec(), *value)).collect();
+            format!("{}: {}", group[0].0[0], nested(&below))
+        }
+    });
+    format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+}
+
+#[test]
+fn every_documented_key_takes_effect_from_the_file_alone() {
+    let samples = samples();
+    let sampled: Vec<&str> = samples.iter().map(|(path, ..)| *path).collect();
+    let known: Vec<&str> = keys::KEYS.iter().map(|key| key.path).collect();
+    assert_eq!(sampled, known);
+    let defaults = from_yaml("");
+    for (path, value, wanted) in samples {
+        let yaml = file_with(path, value);
+        let loaded = from_yaml(&yaml);
+        assert_eq!(told(&loaded), Vec::<String>::new(), "{yaml}");
+        let shown = value_at(&loaded, path);
+        if path.ends_with("routes") {
+            assert_eq!(shown["ci"]["prompt"], "hi");
+        } else {
+            assert_eq!(shown, wanted, "{yaml}");
+        }
+        let without = ["model.provider", "platforms.telegram.enabled"];
+        assert!(without.contains(&path) || shown != value_at(&defaults, path), "{path} is only its default");
+        if !path.starts_with("platforms.") {
+            let nested = from_yaml(&format!("gateway: {yaml}"));
+            assert_eq!(value_at(&nested, path), shown, "below gateway: {yaml}");
+        }
+    }
+}
+
+#[test]
+fn the_shown_keys_are_the_known_keys() {
+    let loaded = from_yaml("");
+    let shown = redacted_json(config(&loaded));
+    let root = yaml::parse(&shown.to_string()).unwrap().root.unwrap();
+    let mut keys = BTreeSet::new();
+    keys_in(&root, "", &mut keys);
+    assert_eq!(keys, keys::KEYS.iter().map(|key| key.path.to_owned()).collect());
+    let yaml = redacted_yaml(loaded.config.as_ref().unwrap());
+    assert!(yaml.starts_with("storage:\n  url: "), "{yaml}");
+    assert_eq!(redacted_json(config(&from_yaml(&yaml))), shown);
+}
+
+#[test]
+fn the_environment_wins_over_env_file_over_file_over_default() {
+    for (name, path, values) in [
+        ("TELEGRAM_ALLOWED_USERS", "platforms.telegram.allow_from", ["1,2", "3", "4"]),
+        ("TELEGRAM_REPLY_TO_MODE", "platforms.telegram.reply_to_mode", ["all", "off", "first"]),
+        ("TELEGRAM_HOME_CHANNEL", "platforms.telegram.home_channel.chat_id", ["1", "2", "3"]),
+        ("TELEGRAM_HOME_CHANNEL_THREAD_ID", "platforms.telegram.home_channel.thread_id", ["1", "2", "3"]),
+        ("GATEWAY_ALLOWED_USERS", "allowed_users", ["a, b", "c", "d"]),
+        ("OPENAI_BASE_URL", "model.base_url", ["http://a", "http://b", "http://c"]),
+        ("HERMES_RESTART_DRAIN_TIMEOUT", "drain_timeout", ["1", "2", "3"]),
+    ] {
+        let shown = |value: &str| match path {
+            "allowed_users" | "platforms.telegram.allow_from" => {
+                json!(value.split(',').map(str::trim).collect::<Vec<_>>())
+            }
+            "drain_timeout" => json!(value.parse::<u64>().unwrap()),
+            _ => json!(value),
+        };
+        let yaml = file_with(path, values[2]);
+        let env = format!("{name}={}\n", values[1]);
+        let process = [(name, values[0])];
+        let all = Files { yaml: &yaml, env: &env, process: &process }.load();
+        assert_eq!(value_at(&all, path), shown(values[0]), "{name}");
+        let two = Files { yaml: &yaml, env: &env, process: &[(name, "")] }.load();
+        assert_eq!(value_at(&two, path), shown(values[1]), "{name}");
+        let one = Files { yaml: &yaml, env: "", process: &[] }.load();
+        assert_eq!(value_at(&one, path), shown(values[2]), "{name}");
+        let as_key = from_yaml(&yaml.replacen('{', &format!("{{{name}: \"{}\", ", values[1]), 1));
+        assert_eq!(value_at(&as_key, path), shown(values[1]), "{name} as a key of the file");
+    }
+}
+
+#[test]
+fn switches_of_the_environment_take_effect() {
+    let loaded = from_env("TELEGRAM_BOT_TOKEN=1:abcdef\nTELEGRAM_ALLOW_ALL_USERS=Yes\nGATEWAY_ALLOW_ALL_USERS=1\n");
+    let all = config(&loaded);
+    assert!(all.allowed.all && all.telegram.as_ref().unwrap().allowed.all);
+    let loaded = from_env("TELEGRAM_BOT_TOKEN=1:abcdef\nTELEGRAM_ALLOW_ALL_USERS=sure\n");
+    assert_eq!(
+        told(&loaded),
+        [".env:2: TELEGRAM_ALLOW_ALL_USERS: true or false is wanted, not this value; it is ignored"]
+    );
+    assert!(!loaded.config.unwrap().telegram.unwrap().allowed.all);
+}
+
+#[test]
+fn the_webhook_variables_need_webhook_enabled() {
+    let on = from_env("WEBHOOK_ENABLED=true\nWEBHOOK_PORT=9001\nWEBHOOK_SECRET=s3cret-s3cret\n");
+    let webhook = &config(&on).webhook;
+    assert_eq!((webhook.enabled, webhook.port), (true, 9001));
+    assert_eq!(webhook.route_defaults.secret.as_ref().unwrap().expose_secret(), "s3cret-s3cret");
+    let without = from_env("WEBHOOK_PORT=9001\nWEBHOOK_SECRET=s3cret-s3cret\n");
+    assert_eq!(
+        told(&without),
+        [
+            ".env:1: WEBHOOK_PORT: WEBHOOK_PORT has no effect unless WEBHOOK_ENABLED is true (set WEBHOOK_ENABLED=true too)",
+            ".env:2: WEBHOOK_SECRET: WEBHOOK_SECRET has no effect unless WEBHOOK_ENABLED is true (set WEBHOOK_ENABLED=true too)",
+        ]
+    );
+    let webhook = without.config.unwrap().webhook;
+    assert_eq!((webhook.port, webhook.route_defaults.secret.is_none()), (8644, true));
+    let bad = Files { yaml: "", env: "", process: &[("WEBHOOK_ENABLED", "1"), ("WEBHOOK_PORT", "abc")] }.load();
+    assert_eq!(
+        told(&bad),
+        ["WEBHOOK_PORT: platforms.webhook.extra.port: a whole number is wanted, not this value; it is ignored"]
+    );
+    assert_eq!(bad.config.unwrap().webhook.port, 8644);
+    let off = Files { yaml: "", env: "", process: &[("WEBHOOK_ENABLED", "no")] }.load();
+    assert!(!config(&off).webhook.enabled);
+}
+
+#[test]
+fn a_platform_block_may_stand_in_three_places() {
+    for yaml in [
+        "platforms:\n  telegram:\n    token: 1:abcdef\n    extra: {base_url: 'http://x'}\n",
+        "gateway:\n  platforms:\n    telegram:\n      token: 1:abcdef\n      extra: {base_url: 'http://x'}\n",
+        "telegram:\n  token: 1:abcdef\n  extra: {base_url: 'http://x'}\n",
+    ] {
+        let loaded = from_yaml(yaml);
+        let telegram = config(&loaded).telegram.as_ref().unwrap();
+        assert_eq!((telegram.token.expose_secret(), telegram.base_url.as_str()), ("1:abcdef", "http://x"), "{yaml}");
+    }
+    let twice = from_yaml("gateway: {drain_timeout: 1}\ndrain_timeout: 2\nagent: {restart_drain_timeout: 3}\n");
+    assert_eq!(
+        told(&twice),
+        [
+            "config.yaml:1:11: gateway.drain_timeout: this has no effect, because `drain_timeout` is set and wins (keep one of the two)",
+            "config.yaml:3:9: agent.restart_drain_timeout: this has no effect, because `drain_timeout` is set and wins (keep one of the two)",
+        ]
+    );
+    assert_eq!(twice.config.unwrap().drain_timeout, Duration::from_secs(2));
+    assert_eq!(config(&from_yaml("agent: {restart_drain_timeout: 0}")).drain_timeout, Duration::ZERO);
+}
+
+#[test]
+fn misspelt_and_misplaced_keys_are_told_with_place_and_suggestion() {
+    assert_eq!(
+        problems(
+            "gatway: {}\nplatforms:\n  telegram:\n    tokn: x\n    base_url: http://x\n  telegarm: {}\nport: 1\nstorage.url: x\n"
+        ),
+        [
+            "config.yaml:1:1: gatway: unknown key `gatway`; it has no effect (did you mean `gateway`?)",
+            "config.yaml:4:5: platforms.telegram.tokn: unknown key `tokn`; it has no effect (did you mean `token`?)",
+            "config.yaml:5:5: platforms.telegram.base_url: unknown key `base_url`; it has no effect (it belongs at `platforms.telegram.extra.base_url`)",
+            "config.yaml:6:3: platforms.telegarm: unknown key `telegarm`; it has no effect (did you mean `telegram`?)",
+            "config.yaml:7:1: port: unknown key `port`; it has no effect (it belongs at `console.port` or `platforms.webhook.extra.port`)",
+            "config.yaml:8:1: storage.url: unknown key `storage.url`; it has no effect (write each part on a line of its own, indented below the one before)",
+        ]
+    );
+    assert_eq!(
+        problems("retention_day: 3\nzzzzzz: 1\nagent:\n  restart_drain_timeot: 1\n"),
+        [
+            "config.yaml:1:1: retention_day: unknown key `retention_day`; it has no effect (did you mean `storage.retention_days`?)",
+            "config.yaml:2:1: zzzzzz: unknown key `zzzzzz`; it has no effect",
+            "config.yaml:4:3: agent.restart_drain_timeot: unknown key `restart_drain_timeot`; it has no effect (did you mean `restart_drain_timeout`?)",
+        ]
+    );
+}
+
+#[test]
+fn wrong_types_and_ranges_are_errors_with_the_place_of_the_value() {
+    assert_eq!(
+        problems(
+            "console:\n  port: abc\n  enabled: maybe\n  host: [a]\nlimits: {turns: 0, waiting_per_chat: 1.5}\nstorage: 5\n"
+        ),
+        [
+            "! config.yaml:2:9: console.port: a whole number is wanted, not `abc`",
+            "! config.yaml:3:12: console.enabled: true or false is wanted, not `maybe`",
+            "! config.yaml:4:9: console.host: text is wanted, not a list",
+            "! config.yaml:5:17: limits.turns: `0` is not from 1 to 4096",
+            "! config.yaml:5:38: limits.waiting_per_chat: a whole number is wanted, not `1.5`",
+            "! config.yaml:6:10: storage: this holds keys of its own, but a number stands here (write `storage:` and below it, indented, keys such as `max_gb`)",
+        ]
+    );
+    assert_eq!(
+        problems(
+            "allowed_users: {a: 1}\ndrain_timeout: -1\nuncertain_sends: holt\nconsole: {port: 65536}\nmodel: {timeout: soon}\n"
+        ),
+        [
+            "! config.yaml:1:16: allowed_users: a list is wanted, not a mapping (write it as `[one, two]`)",
+            "! config.yaml:2:16: drain_timeout: `-1` seconds is not from 0 to 86400",
+            "! config.yaml:3:18: uncertain_sends: `holt` is not one of resend, hold (did you mean `hold`?)",
+            "! config.yaml:4:17: console.port: `65536` is not from 0 to 65535",
+            "! config.yaml:5:18: model.timeout: a number of seconds is wanted, not `soon`",
+        ]
+    );
+    assert_eq!(problems("- a\n"), ["! config.yaml:1:1: the file must hold `key: value` lines, but it holds a list"]);
+}
+
+#[test]
+fn numbers_may_be_quoted_and_lists_may_be_single_values() {
+    for (port, wanted) in
+        [("'8000'", 8000), ("\" 8_000 \"", 8000), ("8000.0", 8000), ("0x10", 16), ("2:00", 120), ("", 8642)]
+    {
+        let loaded = from_yaml(&format!("console: {{port: {port}}}"));
+        assert_eq!(config(&loaded).console.port, wanted, "{port}");
+    }
+    for port in ["'0x10'", "true", "'_1'", "2026-01-01", "80 00"] {
+        assert_eq!(problems(&format!("console: {{port: {port}}}")).len(), 1, "{port}");
+    }
+    for (list, wanted) in [
+        ("123", &["123"][..]),
+        ("0123", &["0123"]),
+        ("a, b", &["a", "b"]),
+        ("[a, ' b ', ~]", &["a", "b"]),
+        ("'*'", &["*"]),
+        ("", &[]),
+    ] {
+        assert_eq!(config(&from_yaml(&format!("allowed_users: {list}"))).allowed.users, wanted, "{list}");
+    }
+    assert_eq!(
+        problems("allowed_users: [1, [2]]"),
+        ["! config.yaml:1:20: allowed_users: text is wanted, not a list (write the items as `[one, two]`)"]
+    );
+}
+
+#[test]
+fn a_broken_file_is_one_error_with_its_line() {
+    assert_eq!(
+        problems("console:\n\tport: 1\n"),
+        ["! config.yaml:2:1: a tab indents this line, and YAML allows only spaces there (indent with spaces)"]
+    );
+    assert_eq!(
+        problems("console: {port: 1}\nconsole: {port: 2}\n"),
+        ["config.yaml:2:1: console: this key stood on line 1 already; the value here wins (keep one of the two)"]
+    );
+    assert_eq!(from_yaml("console: {port: 1}\nconsole: {port: 2}\n").config.unwrap().console.port, 2);
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("config.yaml"), b"a: 1\nb: \xff\n").unwrap();
+    fs::create_dir(home.path().join(".env")).unwrap();
+    let loaded = load(LoadOptions { home: Some(home.path().to_owned()), ..LoadOptions::default() });
+    let told = told(&loaded);
+    assert!(told[0].contains(".env: cannot read the file"), "{told:?}");
+    assert!(told[1].ends_with("config.yaml:2: the file is not UTF-8 text (save it as UTF-8)"), "{told:?}");
+}
+
+#[test]
+fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
+    assert_eq!(
+        problems(concat!(
+            "hooks: {pre_tool_call: [{command: deny.sh}]}\npolicies: [{name: x}]\ndisplay: {busy_input_mode: steer, a: 1}\n",
+            "discord: {token: x}\ngateway: {streaming: {enabled: true}}\nagent: {max_turns: 3, verbose: true}\n",
+            "telegram: {require_mention: true, extra: {rich_messages: true}}\nquick_commands: {x: {type: exec, command: '${UNSET}'}}\n",
+            "TELEGRAM_PROXY: socks5://x\nedits: turn\n",
+        )),
+        [
+            "config.yaml:1:1: hooks: not supported yet: no shell hook runs: what these hooks would block is NOT blocked",
+            "config.yaml:2:1: policies: not supported yet: no policy is applied: what these policies would skip, limit or rewrite is handled like anything else",
+            "config.yaml:3:1: display: not supported yet; it has no effect",
+            "config.yaml:4:1: discord: not supported yet; it has no effect",
+            "config.yaml:5:11: gateway.streaming: not supported yet; it has no effect",
+            "config.yaml:6:9: agent.max_turns: not supported yet; it has no effect",
+            "config.yaml:6:23: agent.verbose: not supported yet; it has no effect",
+            "config.yaml:7:12: telegram.require_mention: not supported yet: messages in groups are answered without a mention too",
+            "config.yaml:7:43: telegram.extra.rich_messages: not supported yet; it has no effect",
+            "config.yaml:8:1: quick_commands: not supported yet; it has no effect",
+            "config.yaml:9:1: TELEGRAM_PROXY: not supported yet; it has no effect",
+            "config.yaml:10:1: edits: not supported yet; it has no effect",
+        ]
+    );
+    let off = "hooks: {}\npolicies: []\nstreaming: {enabled: false}\ndiscord: {enabled: off, token: x}\nedits: ignore\nbudgets:\n";
+    assert_eq!(problems(off), Vec::<String>::new());
+    for own in [
+        "edits",
+        "gateway_hooks",
+        "hooks_consent",
+        "hooks_json",
+        "secrets",
+        "budgets",
+        "roles",
+        "files",
+        "streaming",
+        "policies",
+    ] {
+        assert_eq!(problems(&format!("{own}: [something]")).len(), 1, "{own}");
+    }
+    let env = from_env(
+        "DISCORD_BOT_TOKEN=abcdef\nTELEGRAM_REQUIRE_MENTION=true\nTELEGRAM_REACTIONS=false\nTELEGRAM_BOT_TOKN=x\nMY_OWN=1\n",
+    );
+    assert_eq!(
+        told(&env),
+        [
+            ".env:1: DISCORD_BOT_TOKEN: not supported yet: Discord is not connected",
+            ".env:2: TELEGRAM_REQUIRE_MENTION: not supported yet: messages in groups are answered without a mention too",
+            ".env:4: TELEGRAM_BOT_TOKN: hookgate knows no variable of this name (did you mean `TELEGRAM_BOT_TOKEN`?)",
+        ]
+    );
+}
+
+#[test]
+fn references_are_replaced_or_told_and_never_a_secret_themselves() {
+    let yaml = concat!(
+        "console: {port: \"${PORT:-60}\", token: 'a-${WORD}-token'}\nmodel: {system_prompt: '$X ${} $${X} ${NOPE}'}\n",
+        "allowed_users: ['${WORD}', '${NOBODY:-7}']\n",
+    );
+    let loaded = Files { yaml, env: "WORD=from-env-file\n", process: &[("PORT", "")] }.load();
+    let unresolved = "set the variable, give a default with `${NAME:-default}`, or write `$${` for a plain `${`";
+    assert_eq!(
+        told(&loaded),
+        [
+            format!("config.yaml:2:24: model.system_prompt: `${{}}` is not a reference to a variable ({unresolved})"),
+            format!("config.yaml:2:24: model.system_prompt: the variable `NOPE` is not set ({unresolved})"),
+        ]
+    );
+    let config = loaded.config.unwrap();
+    assert_eq!(config.console.port, 60);
+    assert_eq!(config.console.token.unwrap().expose_secret(), "a-from-env-file-token");
+    assert_eq!(config.model.system_prompt.as_deref(), Some("$X ${} ${X} ${NOPE}"));
+    assert_eq!(config.allowed.users, ["from-env-file", "7"]);
+
+    for (yaml, path) in [
+        ("platforms: {telegram: {token: '${NOPE}'}}", "1:31: platforms.telegram.token"),
+        ("model: {api_key: '${}'}", "1:18: model.api_key"),
+        ("model: {base_url: 'http://${NOPE}/v1'}", "1:19: model.base_url"),
+        ("console: {token: 'x${NOPE'}", "1:18: console.token"),
+        (
+            "platforms: {webhook: {extra: {routes: {ci: {secret: '${NOPE}'}}}}}",
+            "1:53: platforms.webhook.extra.routes.ci.secret",
+        ),
+        (
+            "platforms: {webhook: {extra: {routes: {ci: {secret: ['${NOPE}']}}}}}",
+            "1:54: platforms.webhook.extra.routes.ci.secret[0]",
+        ),
+        (
+            "webhook: {extra: {routes: {ci: {secret: s3cret-s3cret, deliver_extra: {chat_id: '${NOPE}'}}}}}",
+            "1:81: webhook.extra.routes.ci.deliver_extra.chat_id",
+        ),
+    ] {
+        let told = problems(yaml);
+        assert_eq!(told.len(), 1, "{told:#?}");
+        assert!(told[0].starts_with(&format!("! config.yaml:{path}: ")), "{told:#?}");
+    }
+    let env = from_env("TELEGRAM_BOT_TOKEN=${NOPE}\nOTHER=${NOPE}\n");
+    let told = told(&env);
+    assert!(told[0].starts_with("! .env:1: TELEGRAM_BOT_TOKEN: the variable `NOPE` is not set"), "{told:?}");
+    assert!(told[1].starts_with(".env:2: OTHER: the variable `NOPE` is not set"), "{told:?}");
+}
+
+#[test]
+fn placeholders_turn_telegram_off_with_a_warning() {
+    for token in ["''", "your-token-here", "changeme", "<token>", "YOUR_BOT_TOKEN", "xxx", "replace-me"] {
+        let loaded = from_yaml(&format!("platforms: {{telegram: {{token: {token}}}}}"));
+        let told = told(&loaded);
+        assert_eq!(told.len(), 1, "{token}: {told:?}");
+        assert!(told[0].contains("the bot token is empty or a placeholder, so Telegram stays off"), "{told:?}");
+        assert!(loaded.config.unwrap().telegram.is_none(), "{token}");
+    }
+    assert!(config(&from_yaml(TOKEN)).telegram.is_some());
+    let off = Files { yaml: "telegram: {enabled: false}", env: "TELEGRAM_BOT_TOKEN=1:abcdef", process: &[] }.load();
+    assert!(config(&off).telegram.is_none());
+    let no_token = problems("telegram: {enabled: true}");
+    assert!(no_token[0].contains("Telegram is enabled but has no token"), "{no_token:?}");
+    assert!(problems("telegram: {token: '1:ab cd'}")[0].starts_with("! config.yaml:1:12: telegram.token: "));
+}
+
+#[test]
+fn the_home_channel_has_a_short_and_a_long_form() {
+    let home = |yaml: &str, env: &str| {
+        let loaded = Files { yaml, env, process: &[("TELEGRAM_BOT_TOKEN", "1:abcdef")] }.load();
+        config(&loaded).telegram.as_ref().unwrap().home_channel.as_ref().map(ToString::to_string)
+    };
+    let long = "telegram: {home_channel: {platform: telegram, chat_id: -5, name: Home, thread_id: 7}}";
+    assert_eq!(home("telegram: {home_channel: -100}", "").as_deref(), Some("telegram:-100"));
+    assert_eq!(home("telegram: {home_channel: '@news'}", "").as_deref(), Some("telegram:@news"));
+    assert_eq!(home(long, "").as_deref(), Some("telegram:-5:7"));
+    assert_eq!(home(long, "TELEGRAM_HOME_CHANNEL_THREAD_ID=8").as_deref(), Some("telegram:-5:8"));
+    assert_eq!(home(long, "TELEGRAM_HOME_CHANNEL=9").as_deref(), Some("telegram:9"));
+    assert_eq!(home("", "TELEGRAM_HOME_CHANNEL=9\nTELEGRAM_HOME_CHANNEL_THREAD_ID=8").as_deref(), Some("telegram:9:8"));
+    assert_eq!(home("", "TELEGRAM_HOME_CHANNEL="), None);
+    let bad = problems("telegram: {token: '1:abcdef', home_channel: 'telegram:5'}");
+    assert!(
+        bad[0].starts_with("! config.yaml:1:45: telegram.home_channel: `telegram:5` is not a Telegram chat"),
+        "{bad:?}"
+    );
+}
+
+#[test]
+fn the_model_is_what_the_settings_imply() {
+    let model = |yaml: &str, process: &[(&str, &str)]| {
+        let loaded = Files { yaml, env: "", process }.load();
+        let model = config(&loaded).model.clone();
+        (model.provider, model.name, model.base_url, model.api_key.map(|key| key.expose_secret().to_owned()))
+    };
+    let key = Some("sk-123456".to_owned());
+    let env = &[("OPENAI_API_KEY", "sk-123456")][..];
+    let openai =
+        |name: &str, url: &str, key: &Option<String>| (Provider::OpenAi, name.to_owned(), url.to_owned(), key.clone());
+    assert_eq!(model("", env).0, Provider::Echo);
+    assert_eq!(model("model: gpt-x", env), openai("gpt-x", build::OPENAI_API, &key));
+    assert_eq!(model("model: {name: gpt-x}", env), openai("gpt-x", build::OPENAI_API, &key));
+    assert_eq!(model("model: {model: m, base_url: 'http://x/v1'}", &[]), openai("m", "http://x/v1", &None));
+    assert_eq!(
+        model("model: {default: m, provider: custom, base_url: 'http://x'}", &[]),
+        openai("m", "http://x", &None)
+    );
+    assert_eq!(model("model: {default: m, provider: openai}", env), openai("m", build::OPENAI_API, &key));
+    assert_eq!(model("model: m", &[("OPENAI_BASE_URL", "http://y")]), openai("m", "http://y", &None));
+    assert_eq!(model("model: {provider: echo, default: m, api_key: sk-123456}", &[]).0, Provider::Echo);
+    assert_eq!(model("model: echo", &[]).0, Provider::Echo);
+
+    for (yaml, wanted) in [
+        ("model: gpt-x", "! config.yaml:1:1: model: a model is named, but there is neither a key nor a server for it"),
+        (
+            "model: {provider: anthropic}",
+            "! config.yaml:1:9: model.provider: anthropic is not supported yet (for any OpenAI-compatible server set `provider: openai`, `base_url` and `api_key`)",
+        ),
+        (
+            "model: {provider: opnai}",
+            "! config.yaml:1:9: model.provider: this provider is not known; there are echo, openai and custom (did you mean `openai`?)",
+        ),
+        (
+            "model: {provider: custom, default: m}",
+            "! config.yaml:1:9: model.provider: a custom provider needs the address of its server (set model.base_url)",
+        ),
+        ("model: {provider: openai, default: m}", "! config.yaml:1:9: model.provider: OpenAI's own server needs a key"),
+        ("model: {provider: openai, api_key: sk-123456}", "! config.yaml: model.default: no model is named"),
+        (
+            "model: {base_url: 'localhost:1', default: m}",
+            "! config.yaml:1:19: model.base_url: `localhost:1` is not an http or https address",
+        ),
+        (
+            "model: {provider: openrouter, default: m, base_url: 'http://x'}",
+            "config.yaml:1:9: model.provider: this provider is not known, so its server is spoken to as an OpenAI-compatible one",
+        ),
+        ("model: {provider: openrouter, default: m}", "! config.yaml:1:9: model.provider: this provider is not known"),
+        (
+            "model: {base_url: 'http://x'}",
+            "config.yaml: model.default: no model is named; the server is asked for `default`",
+        ),
+        (
+            "model: {default: m, base_url: 'http://x', api_key: your-key}",
+            "config.yaml:1:43: model.api_key: this is a placeholder",
+        ),
+    ] {
+        let told = problems(yaml);
+        assert!(told.first().is_some_and(|first| first.starts_with(wanted)), "{yaml}: {told:#?}");
+    }
+    let env_file = from_env("OPENAI_API_KEY=sk-123456\n");
+    assert!(told(&env_file)[0].starts_with(".env:1: OPENAI_API_KEY: a key is set but no model is named"));
+    let yaml = "model: {default: m, base_url: 'http://x', api_key: own-key-1}";
+    let both = Files { yaml, env: "", process: env }.load();
+    assert!(told(&both)[0].contains("OPENAI_API_KEY wins over model.api_key and is sent to model.base_url"));
+}
+
+#[test]
+fn a_listener_is_for_this_machine_unless_a_host_is_written() {
+    for (host, wanted) in [("", "127.0.0.1"), ("null", "127.0.0.1"), ("0.0.0.0", "0.0.0.0"), ("'[::1]'", "::1")] {
+        let loaded = from_yaml(&format!("platforms: {{webhook: {{extra: {{host: {host}}}}}}}"));
+        assert_eq!(config(&loaded).webhook.host, wanted, "{host:?}");
+    }
+    let all = from_yaml("platforms: {webhook: {extra: {host: ''}}}");
+    assert_eq!(
+        told(&all),
+        [
+            "config.yaml:1:31: platforms.webhook.extra.host: an empty host listens on all interfaces (write `0.0.0.0` if that is meant, else `127.0.0.1`)"
+        ]
+    );
+    assert_eq!(all.config.unwrap().webhook.host, "0.0.0.0");
+    assert!(problems("console: {host: '127.0.0.1:8642'}")[0].contains("neither an address nor a host name"));
+    assert!(problems("console: {token: changeme}")[0].starts_with("! "));
+    for (host, wanted) in
+        [("127.0.0.9", true), ("LocalHost", true), ("::1", true), ("0.0.0.0", false), ("example.org", false)]
+    {
+        assert_eq!(build::is_loopback(host), wanted, "{host}");
+    }
+}
+
+#[test]
+fn the_addresses_and_databases_that_cannot_be_used_are_refused() {
+    for (url, wanted) in [
+        ("postgres://user:geheim@db/x", "PostgreSQL is not supported yet"),
+        ("hookgate.db", "the address of a database begins with `sqlite:`"),
+        ("'sqlite:'", "the database's file is missing"),
+    ] {
+        let told = problems(&format!("storage: {{url: {url}}}"));
+        assert!(told[0].contains(wanted) && !told[0].contains("geheim"), "{told:?}");
+    }
+    assert_eq!(
+        problems("platforms: {webhook: {extra: {trusted_proxies: [127.0.0.1, 10.0.0.0/8]}}}"),
+        [
+            "! config.yaml:1:60: platforms.webhook.extra.trusted_proxies: a proxy is an exact IP address (write each as `10.0.0.2`, not as a name or a range)"
+        ]
+    );
+}
+
+#[test]
+fn static_routes_are_checked_and_their_problems_have_places() {
+    let yaml = concat!(
+        "platforms:\n  telegram: {token: '1:abcdef'}\n  webhook:\n    extra:\n      host: 0.0.0.0\n      routes:\n",
+        "        open:\n          secret: INSECURE_NO_AUTH\n",
+        "        typo:\n          secret: s3cret-s3cret\n          deliver: telegarm\n",
+        "        lost:\n          secret: s3cret-s3cret\n          deliver: telegram\n",
+        "        none:\n          secret: s3cret-s3cret\n          deliver: telegram:5\n          deliver_extra: {chat_id: ''}\n",
+        "        bare:\n          prompt: hi\n",
+        "        text: 5\n",
+    );
+    let errors = problems(yaml);
+    let root = "platforms.webhook.extra.routes";
+    for (line, (place, path)) in errors.iter().zip([
+        ("8:11", "open.secret"),
+        ("11:11", "typo.deliver"),
+        ("14:11", "lost.deliver"),
+        ("18:27", "none.deliver_extra.chat_id"),
+        ("19:9", "bare.secret"),
+        ("21:9", "text"),
+    ]) {
+        assert!(line.starts_with(&format!("! config.yaml:{place}: {root}.{path}: ")), "{path}: {errors:#?}");
+    }
+    assert_eq!(errors.len(), 6, "{errors:#?}");
+
+    let typo = "webhook: {extra: {routes: {ci: {secret: s3cret-s3cret, deliver_chat_d: 5}}}}";
+    let warning = &problems(typo)[0];
+    assert!(warning.starts_with("config.yaml:1:56: webhook.extra.routes.ci.deliver_chat_d: "), "{warning}");
+    assert!(warning.ends_with("(did you mean `deliver_extra.chat_id`?)"), "{warning}");
+
+    let local = from_yaml(
+        "webhook: {extra: {routes: {a: {secret: INSECURE_NO_AUTH}, b: {secret: 012345, prompt: 1e3}, c: {secret: short}}}}",
+    );
+    let warnings = told(&local);
+    assert!(warnings[0].starts_with("config.yaml:1:32: webhook.extra.routes.a.secret: "), "{warnings:?}");
+    let config = local.config.unwrap();
+    assert_eq!(config.webhook.routes["b"].secrets[0].expose_secret(), "012345");
+    assert_eq!(config.webhook.routes["b"].prompt, "1e3");
+    assert!(
+        problems("webhook: {extra: {routes: [a]}}")[0]
+            .starts_with("! config.yaml:1:27: webhook.extra.routes: routes are wanted")
+    );
+}
+
+#[test]
+fn a_route_uses_the_listeners_secret_and_the_home_channel() {
+    let yaml = "webhook: {extra: {secret: s3cret-s3cret, routes: {a: {deliver: telegram}}}}\ntelegram: {token: '1:abcdef', home_channel: -7}\n";
+    let loaded = from_yaml(yaml);
+    let route = &config(&loaded).webhook.routes["a"];
+    assert_eq!(route.secrets[0].expose_secret(), "s3cret-s3cret");
+    let crate::webhook::route::Deliver::Chat(chat) = &route.deliver else { panic!("{route:?}") };
+    assert_eq!(chat.chat_id, "-7");
+}
+
+#[test]
+fn every_secret_is_known_for_redaction_and_none_is_shown() {
+    let yaml = concat!(
+        "platforms: {telegram: {token: '1:telegram-secret'}, webhook: {extra: {secret: webhook-secret, routes: ",
+        "{a: {secret: route-secret, prompt: x}}}}}\nmodel: {default: m, base_url: 'http://x', api_key: 3f2b8c1e-uuid}\n",
+        "console: {token: console-secret}\n",
+    );
+    let env = "DB_PASSWORD=password-secret\nGH_TOKEN=env-token\nSHORT_KEY=abc\nPLAIN=not-secret\nMADE_TOKEN=${GH_TOKEN}-more\nmy_key=lower-secret\n";
+    let loaded = Files { yaml, env, process: &[] }.load();
+    let config = config(&loaded);
+    let mut secrets: Vec<&str> = config.secrets.iter().map(|secret| secret.expose_secret()).collect();
+    assert!(secrets.windows(2).all(|pair| pair[0].len() >= pair[1].len()), "longest first");
+    secrets.sort_unstable();
+    let known = [
+        "1:telegram-secret",
+        "3f2b8c1e-uuid",
+        "console-secret",
+        "env-token",
+        "env-token-more",
+        "lower-secret",
+        "password-secret",
+        "route-secret",
+        "webhook-secret",
+    ];
+    assert_eq!(secrets, known);
+    let shown = redacted_json(config).to_string() + &redacted_yaml(config) + &format!("{config:?}");
+    for secret in known {
+        assert!(!shown.contains(secret), "{secret}");
+    }
+    let leaky = Files { yaml: "console: {port: '${GH_TOKEN}'}", env, process: &[] }.load();
+    assert_eq!(told(&leaky), ["! config.yaml:1:17: console.port: a whole number is wanted, not this value"]);
+}
+
+#[test]
+fn files_that_are_not_read_are_named() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("gateway.json"), "{}").unwrap();
+    fs::write(home.path().join("config.yml"), "").unwrap();
+    let loaded = load(LoadOptions { home: Some(home.path().to_owned()), ..LoadOptions::default() });
+    let told = told(&loaded);
+    assert!(told[0].ends_with("gateway.json: this file is not read (move what you need into config.yaml)"), "{told:?}");
+    assert!(told[1].ends_with("config.yml: this file is not read (rename it to config.yaml)"), "{told:?}");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_file_panics(
+        key in "(model|platforms|telegram|webhook|gateway|console|limits|allowed_users|storage|hooks|[a-z]{1,5})",
+        below in "(extra|token|port|host|routes|home_channel|[a-z.]{0,6})",
+        value in "[\\[\\]{}:a-z0-9 ,'\"$*&-]{0,16}",
+    ) {
+        from_yaml(&format!("{key}: {value}\n{key}:\n  {below}: {value}\n"));
+    }
+}
