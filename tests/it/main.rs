@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test whose world cannot be set up has failed")]
 
 mod agent;
+mod chat;
 mod support;
 mod telegram_adapter;
 mod telegram_format;
