@@ -197,6 +197,10 @@ impl<'s> Writer<'s> {
                 self.shown_to = self.shown_to.max(end);
             }
         }
+        // Behind the marker of an item without text.
+        if let Some(last) = self.runs.last_mut() {
+            last.text.truncate(last.text.trim_end_matches(' ').len());
+        }
     }
 
     fn start(&mut self, tag: &Tag<'s>, range: &Range<usize>) {
@@ -459,7 +463,9 @@ impl<'s> Writer<'s> {
     /// Whether the block shows something, and every letter, digit and symbol of its source, in order.
     fn is_faithful_to(&self, source: &str) -> bool {
         let mut shown = self.runs.iter().flat_map(|run| run.text.chars());
-        let blank = self.runs.iter().filter(|run| !run.plain_only).all(|run| is_blank(&run.text));
+        // A bullet alone is not worth a dash.
+        let nothing = |run: &Run| run.plain_only || is_blank(&run.text.replace('•', ""));
+        let blank = self.runs.iter().all(nothing);
         !blank && source.chars().filter(|c| is_content(*c)).all(|wanted| shown.any(|c| c == wanted))
     }
 }

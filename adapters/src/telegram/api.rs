@@ -158,8 +158,9 @@ impl Api {
         };
         if answer.ok {
             let result = answer.result.map_or("null", RawValue::get);
-            return serde_json::from_str(result)
-                .map_err(|error| Failure::Unknown(format!("Telegram's answer is unreadable: {error}")));
+            return serde_json::from_str(result).map_err(|error| {
+                Failure::Unknown(self.without_token(&format!("Telegram's answer is unreadable: {error}")))
+            });
         }
         let code = answer.error_code.unwrap_or(status);
         let description = self.without_token(&answer.description.unwrap_or_else(|| format!("error {code}")));

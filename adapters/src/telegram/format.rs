@@ -56,22 +56,18 @@ fn next_cut(text: &str) -> usize {
     text.len()
 }
 
+/// Whether no grapheme reaches across: a space can carry a combining mark.
 fn is_boundary(text: &str, at: usize) -> bool {
-    // A mark that combines with the space before it is rare and short: looking at the next character is enough.
-    text[at..]
-        .chars()
-        .next()
-        .is_none_or(|c| GraphemeCursor::new(at, text.len(), true).is_boundary(text, 0) != Ok(false) || c == ' ')
+    GraphemeCursor::new(at, text.len(), true).is_boundary(text, 0) == Ok(true)
 }
 
 /// The last grapheme boundary at or before `end`, which is a character boundary; `end` itself inside a grapheme longer
 /// than half a part.
 fn grapheme_boundary(text: &str, end: usize) -> usize {
-    let mut cursor = GraphemeCursor::new(end, text.len(), true);
-    if cursor.is_boundary(text, 0) == Ok(true) {
+    if is_boundary(text, end) {
         return end;
     }
-    match cursor.prev_boundary(text, 0) {
+    match GraphemeCursor::new(end, text.len(), true).prev_boundary(text, 0) {
         Ok(Some(at)) if at >= end / 2 => at,
         _ => end,
     }
