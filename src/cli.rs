@@ -30,7 +30,7 @@ use output::Output;
     arg_required_else_help = true
 )]
 struct Cli {
-    /// The home directory [default: $HOOKGATE_HOME, $HERMES_HOME, ~/.hookgate, or ~/.hermes if only that exists]
+    /// The home directory [default: the variables `HOOKGATE_HOME` or `HERMES_HOME`, else ~/.hookgate, or ~/.hermes if only that exists]
     #[arg(long, global = true, value_name = "DIR")]
     home: Option<PathBuf>,
     /// Print one JSON object (or array) on standard output, and nothing else there

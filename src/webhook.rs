@@ -170,7 +170,7 @@ async fn receive(
         Err(wait) => {
             // A repeat of what is known is answered as such, and costs the route nothing.
             let known = webhooks.store.known_delivery(&delivery, &body_hash).await.map_err(unavailable)?;
-            return known.map_or(Err(Refusal::RateLimited(wait)), |known| repeated(known, delivery));
+            return known.map_or(Err(Refusal::RateLimited(wait)), |known| repeated(&known, delivery));
         }
     };
     let wanted = payload::matches_events(&route.events, &event, &headers, &payload);
@@ -197,7 +197,7 @@ async fn receive(
         DeliveryAdmission::New { inbox, outbox } => (inbox, outbox),
         known => {
             webhooks.limits.routes.refund(ticket);
-            return repeated(known, delivery);
+            return repeated(&known, delivery);
         }
     };
     ticket.keep();
@@ -409,7 +409,7 @@ impl Webhooks {
     }
 }
 
-fn repeated(known: DeliveryAdmission, delivery: DeliveryRef) -> Result<Receipt, Refusal> {
+fn repeated(known: &DeliveryAdmission, delivery: DeliveryRef) -> Result<Receipt, Refusal> {
     let DeliveryRef { route, delivery_id } = delivery;
     match known {
         DeliveryAdmission::Conflict => Err(Refusal::Conflict(delivery_id)),

@@ -30,7 +30,7 @@ pub(super) enum GatewayCommand {
     /// Run the gateway until it is told to stop (SIGINT, SIGTERM)
     Run {
         /// Which log lines to write on standard error: error, warn, info, debug, trace, or a filter such as
-        /// hookgate=debug [default: $RUST_LOG, else info]
+        /// hookgate=debug [default: the variable `RUST_LOG`, else info]
         #[arg(long, value_name = "FILTER")]
         log: Option<String>,
         /// Write log lines as JSON

@@ -193,7 +193,7 @@ impl Gateway {
             self.tell_sent(&row, message_id);
         }
         if let Some((delivery, outcome)) = settled {
-            self.settle(&delivery, &row.target.to_string(), outcome);
+            self.settle(&delivery, &row.target.to_string(), &outcome);
         }
     }
 
@@ -258,9 +258,9 @@ impl Gateway {
     }
 
     /// A delivery came to its end: those who follow it and the hooks are told.
-    pub(super) fn settle(&self, delivery: &DeliveryRef, target: &str, outcome: Outcome) {
+    pub(super) fn settle(&self, delivery: &DeliveryRef, target: &str, outcome: &Outcome) {
         let (route, delivery_id) = (delivery.route.clone(), delivery.delivery_id.clone());
-        match &outcome {
+        match outcome {
             Ok(()) => self.0.hooks.emit(&Event::WEBHOOK_DELIVERED, || WebhookDelivered {
                 route,
                 delivery_id,

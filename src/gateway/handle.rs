@@ -251,7 +251,7 @@ impl Gateway {
         let delivery = finish.delivery.clone();
         let Some(finished) = self.finish(row, finish).await else { return };
         if let Some((delivery, outcome)) = delivery {
-            self.settle(&delivery, "log", outcome);
+            self.settle(&delivery, "log", &outcome);
         }
         if let Some(session_id) = finished.ended_session {
             self.tell_session_end(&row.accepted.message.source, &row.session_key, &session_id, "webhook_complete");
