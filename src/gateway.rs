@@ -16,11 +16,13 @@ mod tell;
 mod texts;
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use hookgate_adapters::{Adapter, Inbound, InboundMessage, NotAccepted, Platform};
 use hookgate_hooks::Registry;
 use tokio::sync::{Semaphore, watch};
@@ -258,7 +260,7 @@ impl Gateway {
         let busy = self.busy();
         self.0.tasks.spawn(async move {
             let stop = gateway.0.abort.child_token();
-            gateway.handle(id, &key, lane, &stop).await;
+            gateway.handle_safely(id, &key, lane, &stop).await;
             drop(busy);
         });
     }
@@ -274,12 +276,20 @@ impl Gateway {
                 if gateway.0.draining.is_cancelled() {
                     return;
                 }
-                gateway.handle(current.id, &key, Lane::Ordered, &current.stop).await;
+                gateway.handle_safely(current.id, &key, Lane::Ordered, &current.stop).await;
                 drop(turn);
                 next = gateway.0.lanes.next(&key);
             }
             drop(busy);
         });
+    }
+
+    /// Handles a message; a defect of ours in one message must not hold up those behind it.
+    async fn handle_safely(&self, id: InboxId, key: &SessionKey, lane: Lane, stop: &CancellationToken) {
+        let handled = AssertUnwindSafe(self.handle(id, key, lane, stop)).catch_unwind().await;
+        if handled.is_err() {
+            tracing::error!(session_key = %key, "A message made the gateway panic; it is tried again at the next start.");
+        }
     }
 
     /// Waits until nothing is under way: no message waits or is handled, and no send is due.

@@ -120,6 +120,22 @@ impl Outbox {
 /// Every platform takes parts of so many characters.
 const SMALL_PART: usize = 1_900;
 
+/// A worker at a chat. However it ends, the next reply finds the chat free for another.
+struct Shift {
+    gateway: Gateway,
+    chat: ChatKey,
+    /// It found nothing more to do and has left the chat.
+    over: bool,
+}
+
+impl Drop for Shift {
+    fn drop(&mut self) {
+        if !self.over {
+            self.gateway.0.outbox.chats.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.chat);
+        }
+    }
+}
+
 /// Cuts a text for a platform; into small plain parts where the platform is not running. Blank text gives no part.
 pub(super) fn split(adapter: Option<&Arc<dyn Adapter>>, text: &str) -> Vec<Part> {
     match adapter {
@@ -148,6 +164,7 @@ impl Gateway {
         let (gateway, adapter, target) = (self.clone(), Arc::clone(adapter), target.clone());
         let busy = self.busy();
         self.0.tasks.spawn(async move {
+            let mut shift = Shift { gateway: gateway.clone(), chat, over: false };
             let mut busy = Some(busy);
             while !gateway.0.abort.is_cancelled() {
                 let Some(next) = gateway.until_stored(|| gateway.0.store.next_send(&target)).await else { break };
@@ -162,8 +179,12 @@ impl Gateway {
                             () = gateway.0.abort.cancelled() => {}
                         }
                     }
-                    NextSend::Nothing if gateway.0.outbox.rest(&chat) => break,
-                    NextSend::Nothing => {}
+                    NextSend::Nothing => {
+                        shift.over = gateway.0.outbox.rest(&shift.chat);
+                        if shift.over {
+                            break;
+                        }
+                    }
                 }
             }
             drop(busy);
