@@ -1,1 +1,3 @@
+//! Stories about the whole gateway and its durable parts.
 
+mod store;
