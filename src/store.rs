@@ -439,14 +439,14 @@ pub trait Store: Send + Sync {
 enum Failure {
     #[error(transparent)]
     Sql(#[from] sqlx::Error),
-    /// Stored text that this build cannot read.
-    #[error("a stored row cannot be read: {0}")]
-    Row(String),
+    /// Something that cannot be, such as stored text that this build cannot read.
+    #[error("{0}")]
+    Defect(String),
 }
 
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
         // Only what was expected and where: the message itself may be private.
-        Self::Row(format!("a stored row cannot be read: {:?} error at column {}", error.classify(), error.column()))
+        Self::Defect(format!("a stored row cannot be read: {:?} error at column {}", error.classify(), error.column()))
     }
 }

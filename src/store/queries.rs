@@ -13,3 +13,52 @@ use super::writer::Tx;
 use super::{Failure, driver};
 
 type Result<T> = std::result::Result<T, Failure>;
+
+/// The most rows one statement stores.
+const ROWS: usize = 64;
+
+/// Cuts rows into runs that one statement stores each. The lengths are powers of two, so that few different statements
+/// have to be prepared.
+fn runs<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let length = 1 << rest.len().min(ROWS).checked_ilog2()?;
+        let (run, after) = rest.split_at(length);
+        rest = after;
+        Some(run)
+    })
+}
+
+/// `($1, $2), ($3, $4)` for two rows of two columns.
+fn placeholders(rows: usize, columns: usize) -> String {
+    let mut text = String::with_capacity(rows * columns * 6);
+    for n in 0..rows * columns {
+        text.push_str(match n {
+            0 => "($",
+            n if n % columns == 0 => "), ($",
+            _ => ", $",
+        });
+        text.push_str(&(n + 1).to_string());
+    }
+    text.push(')');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_cut_into_few_lengths() {
+        let lengths = |count: usize| runs(&vec![(); count]).map(<[()]>::len).collect::<Vec<_>>();
+        assert!(lengths(0).is_empty());
+        assert_eq!(lengths(1), [1]);
+        assert_eq!(lengths(7), [4, 2, 1]);
+        assert_eq!(lengths(200), [64, 64, 64, 8]);
+    }
+
+    #[test]
+    fn placeholders_count_through_all_rows() {
+        assert_eq!(placeholders(1, 1), "($1)");
+        assert_eq!(placeholders(2, 3), "($1, $2, $3), ($4, $5, $6)");
+    }
+}

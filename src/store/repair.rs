@@ -110,7 +110,8 @@ fn keep(place: &Place, clock: &Clock) -> Result<PathBuf, StoreError> {
         StoreError::Unusable(format!("too many damaged copies lie beside {}", place.path().display()))
     })?;
     let kept_place = place.sibling(kept);
-    for suffix in ["", "-wal", "-shm"] {
+    // The log's index is made anew from the log.
+    for suffix in ["", "-wal"] {
         let (from, to) = (place.beside(suffix), kept_place.beside(suffix));
         let linked = match fs::hard_link(&from, &to) {
             // Some file systems have no links.
@@ -238,7 +239,6 @@ async fn salvage_table(old: &mut Conn, new: &mut Conn, table: &str) -> Result<u6
 async fn read_chunk(old: &mut Conn, select: &str, last: &mut i64, columns: usize) -> (Vec<Vec<Value>>, bool) {
     let mut stream = sqlx::query(AssertSqlSafe(select)).bind(*last).fetch(old);
     let mut rows = Vec::new();
-    let mut seen = 0;
     loop {
         match stream.try_next().await {
             Ok(Some(row)) => {
@@ -247,14 +247,10 @@ async fn read_chunk(old: &mut Conn, select: &str, last: &mut i64, columns: usize
                     return (rows, true);
                 }
                 *last = rowid;
-                seen += 1;
                 // An unusable row keeps its place, so that a full chunk is known as one.
                 rows.push(values_of(&row, columns).unwrap_or_default());
             }
-            Ok(None) => {
-                debug_assert!(seen <= CHUNK);
-                return (rows, false);
-            }
+            Ok(None) => return (rows, false),
             Err(_) => return (rows, true),
         }
     }

@@ -118,7 +118,7 @@ impl SqlStore {
             readers = store.place.readers(true);
             found = version_of(&readers).await;
         }
-        match found.map_err(|error| store.place.explain(&error))? {
+        match found.map_err(|error| store.place.explain_reading(&error))? {
             0 => {}
             version if version < migrations::NEWEST => {
                 return Err(StoreError::Unusable(format!(
@@ -162,10 +162,11 @@ impl SqlStore {
         A: Send + Sync + 'static,
         T: Send + 'static,
     {
-        match &self.writer {
-            Some(writer) => writer.write(args, work).await,
-            None => Err(StoreError::Internal("the store was opened for reading only".to_owned())),
-        }
+        self.writer()?.write(args, work).await
+    }
+
+    fn writer(&self) -> Result<&Writer, StoreError> {
+        self.writer.as_ref().ok_or_else(|| StoreError::Internal("the store was opened for reading only".to_owned()))
     }
 
     /// Reads beside the writer; `None` when there is no database.
@@ -257,7 +258,7 @@ impl Store for SqlStore {
         let payload = stored(&message.accepted)?;
         let dedup_key = message.accepted.message.dedup_key;
         let offer = inbox::Offer { dedup_key, session_key: message.session_key, payload };
-        self.write(offer, |tx, offer| Box::pin(inbox::accept(tx, offer))).await
+        self.writer()?.accept(offer).await
     }
 
     async fn accept_delivery(&self, delivery: NewDelivery) -> Result<DeliveryAdmission, StoreError> {
@@ -266,7 +267,7 @@ impl Store for SqlStore {
             DeliveryWork::Ignore | DeliveryWork::Send(_) => String::new(),
         };
         let offer = deliveries::Offer { delivery, payload };
-        self.write(offer, |tx, offer| Box::pin(deliveries::accept(tx, offer))).await
+        self.writer()?.accept_delivery(offer).await
     }
 
     async fn known_delivery(

@@ -164,7 +164,7 @@ impl Place {
             )),
             io::ErrorKind::PermissionDenied => {
                 let what = if self.path.exists() { self.path.as_path() } else { directory };
-                StoreError::Unusable(no_permission(what))
+                StoreError::Unusable(no_permission("write", what))
             }
             io::ErrorKind::NotFound => StoreError::Unusable(format!(
                 "the directory {} does not exist; create it or change storage.url",
@@ -174,13 +174,18 @@ impl Place {
         }
     }
 
-    /// Explains why opening failed when it is something a person must change; everything else by [`fault`].
+    /// Explains why opening for writing failed when it is something a person must change; everything else by [`fault`].
     pub(super) fn explain(&self, error: &sqlx::Error) -> StoreError {
         if cannot_open(error) {
             // The log and its index are made beside the file.
-            return StoreError::Unusable(no_permission(self.path.parent().unwrap_or(Path::new("/"))));
+            return StoreError::Unusable(no_permission("write", self.path.parent().unwrap_or(Path::new("/"))));
         }
         store_error(error)
+    }
+
+    /// The same for reading.
+    pub(super) fn explain_reading(&self, error: &sqlx::Error) -> StoreError {
+        if cannot_open(error) { StoreError::Unusable(no_permission("read", &self.path)) } else { store_error(error) }
     }
 
     pub(super) fn options(&self) -> SqliteConnectOptions {
@@ -289,7 +294,7 @@ pub(super) fn store_error(error: &sqlx::Error) -> StoreError {
 }
 
 /// Names who we are and whose the file is, which is what goes wrong in containers.
-fn no_permission(path: &Path) -> String {
+fn no_permission(to: &str, path: &Path) -> String {
     let us = fs::metadata("/proc/self")
         .map_or_else(|_| String::new(), |own| format!(" (user {}, group {})", own.uid(), own.gid()));
     let owner = fs::metadata(path).map_or_else(
@@ -297,7 +302,7 @@ fn no_permission(path: &Path) -> String {
         |found| format!(" (owner {}, group {}, mode {:o})", found.uid(), found.gid(), found.mode() & 0o7777),
     );
     format!(
-        "hookgate{us} may not write {}{owner}; change its owner or mode, or run hookgate as its owner",
+        "hookgate{us} may not {to} {}{owner}; change its owner or mode, or run hookgate as its owner",
         path.display()
     )
 }
@@ -307,7 +312,7 @@ impl Failure {
     pub(super) fn to_store_error(&self) -> StoreError {
         match self {
             Self::Sql(error) => store_error(error),
-            Self::Row(text) => StoreError::Internal(text.clone()),
+            Self::Defect(text) => StoreError::Internal(text.clone()),
         }
     }
 
@@ -317,7 +322,7 @@ impl Failure {
             Self::Sql(error) => {
                 matches!(fault(error), Fault::Busy | Fault::Defect) || primary_code(error) == Some(FULL)
             }
-            Self::Row(_) => true,
+            Self::Defect(_) => true,
         }
     }
 }

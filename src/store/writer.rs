@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep};
 
 use super::driver::{self, Conn, Fault, Place};
 use super::ids::Ids;
-use super::{Failure, StoreError, repair};
+use super::queries::{deliveries, inbox};
+use super::{Admission, DeliveryAdmission, Failure, StoreError, repair};
 use crate::clock::Clock;
 
 /// The most that share a transaction.
@@ -58,36 +59,61 @@ pub(super) struct Writer {
 }
 
 enum Message {
-    Job(Box<dyn Job>),
+    Job(Job),
     Close(oneshot::Sender<()>),
 }
 
-trait Job: Send {
-    fn run<'j>(&'j mut self, tx: &'j mut Tx) -> BoxFuture<'j, Result<(), Failure>>;
-    fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
+/// What is written most often is stored many rows at a time; the rest is done one by one. Always in the order it came.
+enum Job {
+    Message(Box<Asked<inbox::Offer, Admission>>),
+    Delivery(Box<Asked<deliveries::Offer, DeliveryAdmission>>),
+    Other(Box<dyn Other>),
 }
 
 struct Asked<A, T> {
     args: A,
-    work: Work<A, T>,
     result: Option<T>,
     answer_tx: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<A: Send + Sync, T: Send> Job for Asked<A, T> {
+impl<A, T> Asked<A, T> {
+    fn answer(self, outcome: Result<(), StoreError>) {
+        let missing = || StoreError::Internal("work without a result".to_owned());
+        // A caller that went away does not undo its work.
+        let _ = self.answer_tx.send(outcome.and_then(|()| self.result.ok_or_else(missing)));
+    }
+}
+
+struct Single<A, T> {
+    asked: Asked<A, T>,
+    work: Work<A, T>,
+}
+
+trait Other: Send {
+    fn run<'j>(&'j mut self, tx: &'j mut Tx) -> BoxFuture<'j, Result<(), Failure>>;
+    fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
+}
+
+impl<A: Send + Sync, T: Send> Other for Single<A, T> {
     fn run<'j>(&'j mut self, tx: &'j mut Tx) -> BoxFuture<'j, Result<(), Failure>> {
         Box::pin(async move {
-            self.result = Some((self.work)(tx, &self.args).await?);
+            self.asked.result = Some((self.work)(tx, &self.asked.args).await?);
             Ok(())
         })
     }
 
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
-        let Self { result, answer_tx, .. } = *self;
-        let answer =
-            outcome.and_then(|()| result.ok_or_else(|| StoreError::Internal("work without a result".to_owned())));
-        // A caller that went away does not undo its work.
-        let _ = answer_tx.send(answer);
+        self.asked.answer(outcome);
+    }
+}
+
+impl Job {
+    fn answer(self, outcome: Result<(), StoreError>) {
+        match self {
+            Self::Message(asked) => asked.answer(outcome),
+            Self::Delivery(asked) => asked.answer(outcome),
+            Self::Other(other) => other.answer(outcome),
+        }
     }
 }
 
@@ -107,10 +133,24 @@ impl Writer {
         A: Send + Sync + 'static,
         T: Send + 'static,
     {
+        self.ask(args, |asked| Job::Other(Box::new(Single { asked, work }))).await
+    }
+
+    /// Stores a message, together with others that come now.
+    pub(super) async fn accept(&self, offer: inbox::Offer) -> Result<Admission, StoreError> {
+        self.ask(offer, |asked| Job::Message(Box::new(asked))).await
+    }
+
+    /// Takes a delivery, together with others that come now.
+    pub(super) async fn accept_delivery(&self, offer: deliveries::Offer) -> Result<DeliveryAdmission, StoreError> {
+        self.ask(offer, |asked| Job::Delivery(Box::new(asked))).await
+    }
+
+    async fn ask<A, T>(&self, args: A, job: impl FnOnce(Asked<A, T>) -> Job) -> Result<T, StoreError> {
         let closed = || StoreError::Unavailable("the store is closed".to_owned());
         let (answer_tx, answer_rx) = oneshot::channel();
-        let job = Message::Job(Box::new(Asked { args, work, result: None, answer_tx }));
-        self.messages_tx.send(job).await.map_err(|_| closed())?;
+        let message = Message::Job(job(Asked { args, result: None, answer_tx }));
+        self.messages_tx.send(message).await.map_err(|_| closed())?;
         answer_rx.await.map_err(|_| closed())?
     }
 
@@ -164,7 +204,7 @@ impl Task {
     }
 
     /// Does the work and answers. When the group fails, each is tried alone, so that one does not spoil the others.
-    async fn settle(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+    async fn settle(&mut self, mut jobs: Vec<Job>) {
         if jobs.is_empty() {
             return;
         }
@@ -193,7 +233,7 @@ impl Task {
     }
 
     /// One transaction over all of `jobs`, tried again while another process writes.
-    async fn commit(&mut self, jobs: &mut [Box<dyn Job>], deadline: Instant) -> Result<(), Failure> {
+    async fn commit(&mut self, jobs: &mut [Job], deadline: Instant) -> Result<(), Failure> {
         loop {
             match self.try_commit(jobs).await {
                 Err(failure) if is_busy(&failure) && Instant::now() < deadline => sleep(PAUSE).await,
@@ -206,7 +246,7 @@ impl Task {
         }
     }
 
-    async fn try_commit(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), Failure> {
+    async fn try_commit(&mut self, jobs: &mut [Job]) -> Result<(), Failure> {
         let mut tx = match self.tx.take() {
             Some(tx) => tx,
             None => {
@@ -239,13 +279,50 @@ impl Task {
     }
 }
 
-async fn transaction(tx: &mut Tx, jobs: &mut [Box<dyn Job>]) -> Result<(), Failure> {
+async fn transaction(tx: &mut Tx, mut jobs: &mut [Job]) -> Result<(), Failure> {
     sqlx::query(driver::BEGIN).execute(&mut tx.conn).await?;
-    for job in jobs {
-        job.run(tx).await?;
+    while !jobs.is_empty() {
+        let done = run_first(tx, jobs).await?;
+        jobs = &mut jobs[done..];
     }
     sqlx::query("commit").execute(&mut tx.conn).await?;
     Ok(())
+}
+
+/// Runs the first job, and with it those after it of its kind that go together; how many.
+async fn run_first(tx: &mut Tx, jobs: &mut [Job]) -> Result<usize, Failure> {
+    match jobs.first_mut() {
+        None => return Ok(0),
+        Some(Job::Other(other)) => {
+            other.run(tx).await?;
+            return Ok(1);
+        }
+        Some(Job::Message(_) | Job::Delivery(_)) => {}
+    }
+    let mut messages: Vec<_> = jobs
+        .iter_mut()
+        .map_while(|job| if let Job::Message(asked) = job { Some(&mut **asked) } else { None })
+        .collect();
+    if !messages.is_empty() {
+        let offers: Vec<_> = messages.iter().map(|asked| &asked.args).collect();
+        let answers = inbox::accept(tx, &offers).await?;
+        return Ok(hand_out(&mut messages, answers));
+    }
+    let mut taken: Vec<_> = jobs
+        .iter_mut()
+        .map_while(|job| if let Job::Delivery(asked) = job { Some(&mut **asked) } else { None })
+        .collect();
+    let offers: Vec<_> = taken.iter().map(|asked| &asked.args).collect();
+    let answers = deliveries::accept(tx, &offers).await?;
+    Ok(hand_out(&mut taken, answers))
+}
+
+/// Gives each its result; how many there were.
+fn hand_out<A, T>(asked: &mut [&mut Asked<A, T>], answers: Vec<T>) -> usize {
+    for (asked, answer) in asked.iter_mut().zip(answers) {
+        asked.result = Some(answer);
+    }
+    asked.len()
 }
 
 /// Undoes what the failed transaction did; whether the connection can be used on.

@@ -3,6 +3,7 @@
 
 mod agent;
 mod chat;
+mod store;
 mod support;
 mod telegram_adapter;
 mod telegram_format;

@@ -1,8 +1,12 @@
 //! Webhook deliveries: what was seen, what it led to and how it ended. A delivery's row gets a new id when it is taken
 //! again after a failure; inbox and outbox rows name the try they belong to by that id.
 
+use std::collections::{HashMap, HashSet};
+
+use sqlx::AssertSqlSafe;
+
 use super::super::{DeliveryAdmission, DeliveryRef, DeliveryRow, DeliveryWork, InboxId, NewDelivery};
-use super::{Conn, Db, Result, Tx, inbox, outbox};
+use super::{Conn, Db, Result, Tx, inbox, outbox, placeholders, runs};
 
 /// How long a settled delivery is remembered (`spec/decisions.md` §5): seven days, in milliseconds.
 pub(in super::super) const KNOWN_FOR: i64 = 7 * 24 * 60 * 60 * 1000;
@@ -14,69 +18,150 @@ pub(in super::super) struct Offer {
     pub(in super::super) payload: String,
 }
 
-pub(in super::super) async fn accept(tx: &mut Tx, offer: &Offer) -> Result<DeliveryAdmission> {
-    let new = &offer.delivery;
-    let now = tx.now();
-    if new.replay_guard && is_replay(tx, new).await? {
+/// Takes deliveries that came together, with one statement for many. Their answers are as if they had come one by one.
+pub(in super::super) async fn accept(tx: &mut Tx, offers: &[&Offer]) -> Result<Vec<DeliveryAdmission>> {
+    let mut answers = Vec::with_capacity(offers.len());
+    let mut rest = offers;
+    while !rest.is_empty() {
+        let (together, after) = rest.split_at(independent(rest));
+        answers.extend(accept_independent(tx, together).await?);
+        rest = after;
+    }
+    Ok(answers)
+}
+
+/// How many of the first offers do not depend on each other: no two of the same id, and those that are guarded alone.
+fn independent(offers: &[&Offer]) -> usize {
+    let mut seen = HashSet::with_capacity(offers.len());
+    let count =
+        offers.iter().take_while(|offer| !offer.delivery.replay_guard && seen.insert(&offer.delivery.delivery)).count();
+    count.max(1)
+}
+
+async fn accept_independent(tx: &mut Tx, offers: &[&Offer]) -> Result<Vec<DeliveryAdmission>> {
+    if let [offer] = offers
+        && offer.delivery.replay_guard
+        && is_replay(tx, &offer.delivery).await?
+    {
         // The id itself comes first: what is a duplicate stays one.
-        let known = known(&mut tx.conn, now, &new.delivery, &new.body_hash).await?;
-        return Ok(known.unwrap_or(DeliveryAdmission::Conflict));
+        let now = tx.now();
+        let known = known(&mut tx.conn, now, &offer.delivery.delivery, &offer.delivery.body_hash).await?;
+        return Ok(vec![known.unwrap_or(DeliveryAdmission::Conflict)]);
     }
-    let has_parts = |replies: &[super::super::NewReply]| replies.iter().any(|reply| !reply.parts.is_empty());
-    let state = match &new.work {
-        DeliveryWork::Ignore => "ignored",
-        DeliveryWork::Send(replies) if !has_parts(replies) => "delivered",
-        DeliveryWork::Turn(_) | DeliveryWork::Send(_) => "accepted",
-    };
-    let row = tx.next_id();
-    // The row changes only where the delivery may come again: after a failure, or when it is forgotten.
-    let taken = sqlx::query(
-        "insert into deliveries (id, route, delivery_id, body_hash, event, target, state, received_at, attempts) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8, 1) \
-         on conflict (route, delivery_id) do update set id = excluded.id, body_hash = excluded.body_hash, \
-         event = excluded.event, target = excluded.target, state = excluded.state, error = null, \
-         received_at = excluded.received_at, attempts = deliveries.attempts + 1 \
-         where (deliveries.state = 'failed' and deliveries.body_hash = excluded.body_hash) \
-         or (deliveries.state <> 'accepted' and deliveries.received_at < $9)",
-    )
-    .bind(row)
-    .bind(&new.delivery.route)
-    .bind(&new.delivery.delivery_id)
-    .bind(&new.body_hash)
-    .bind(&new.event)
-    .bind(&new.target)
-    .bind(state)
-    .bind(now)
-    .bind(now.saturating_sub(KNOWN_FOR))
-    .execute(&mut tx.conn)
-    .await?;
-    if taken.rows_affected() == 0 {
-        let hash: String =
-            sqlx::query_scalar::<Db, _>("select body_hash from deliveries where route = $1 and delivery_id = $2")
-                .bind(&new.delivery.route)
-                .bind(&new.delivery.delivery_id)
-                .fetch_one(&mut tx.conn)
-                .await?;
-        return Ok(if hash == new.body_hash { DeliveryAdmission::Duplicate } else { DeliveryAdmission::Conflict });
-    }
-    let mut stored = Vec::new();
-    let mut message = None;
-    match &new.work {
-        DeliveryWork::Ignore => {}
-        DeliveryWork::Turn(turn) => {
-            let id = tx.next_id();
-            // Unique by the try's own id: this table has decided already that it is not a duplicate.
-            let dedup_key = format!("webhook:{}:{}:{row}", new.delivery.route, new.delivery.delivery_id);
-            inbox::insert(tx, id, &dedup_key, &turn.session_key, &offer.payload, Some(row)).await?;
-            message = Some(InboxId(id));
+    let rows: Vec<(i64, &Offer)> = offers.iter().map(|offer| (tx.next_id(), *offer)).collect();
+    let taken = upsert(tx, &rows).await?;
+    let messages = store_messages(tx, &rows, &taken).await?;
+    let mut answers = Vec::with_capacity(rows.len());
+    for (row, offer) in rows {
+        let new = &offer.delivery;
+        if !taken.contains(&row) {
+            answers.push(refuse(tx, new).await?);
+            continue;
         }
-        DeliveryWork::Send(replies) => {
+        let mut stored = Vec::new();
+        if let DeliveryWork::Send(replies) = &new.work {
             for reply in replies {
                 outbox::insert(tx, reply, Some(&new.delivery), Some(row), &mut stored).await?;
             }
         }
+        answers.push(DeliveryAdmission::New { inbox: messages.get(&row).copied(), outbox: stored });
     }
-    Ok(DeliveryAdmission::New { inbox: message, outbox: stored })
+    Ok(answers)
+}
+
+/// Records deliveries whose ids rise; those of them that were taken. A known row changes only where the delivery may come
+/// again: after a failure, or when it is forgotten.
+async fn upsert(tx: &mut Tx, rows: &[(i64, &Offer)]) -> Result<HashSet<i64>> {
+    const COLUMNS: usize = 9;
+    let now = tx.now();
+    let mut taken = HashSet::with_capacity(rows.len());
+    for run in runs(rows) {
+        let sql = format!(
+            "insert into deliveries (id, route, delivery_id, body_hash, event, target, state, received_at, attempts) \
+             values {} \
+             on conflict (route, delivery_id) do update set id = excluded.id, body_hash = excluded.body_hash, \
+             event = excluded.event, target = excluded.target, state = excluded.state, error = null, \
+             received_at = excluded.received_at, attempts = deliveries.attempts + 1 \
+             where (deliveries.state = 'failed' and deliveries.body_hash = excluded.body_hash) \
+             or (deliveries.state <> 'accepted' and deliveries.received_at < ${})",
+            placeholders(run.len(), COLUMNS),
+            run.len() * COLUMNS + 1
+        );
+        let mut query = sqlx::query(AssertSqlSafe(sql));
+        for (row, offer) in run {
+            let new = &offer.delivery;
+            query = query
+                .bind(*row)
+                .bind(&new.delivery.route)
+                .bind(&new.delivery.delivery_id)
+                .bind(&new.body_hash)
+                .bind(&new.event)
+                .bind(&new.target)
+                .bind(first_state(&new.work))
+                .bind(now)
+                .bind(1_i64);
+        }
+        let count = query.bind(now.saturating_sub(KNOWN_FOR)).execute(&mut tx.conn).await?.rows_affected();
+        if count == run.len() as u64 {
+            taken.extend(run.iter().map(|(row, _)| *row));
+        } else if let ([(first, _), ..], [.., (last, _)]) = (run, run) {
+            let ids: Vec<i64> = sqlx::query_scalar::<Db, _>("select id from deliveries where id between $1 and $2")
+                .bind(first)
+                .bind(last)
+                .fetch_all(&mut tx.conn)
+                .await?;
+            taken.extend(ids);
+        }
+    }
+    Ok(taken)
+}
+
+/// Where a delivery stands once it is recorded.
+fn first_state(work: &DeliveryWork) -> &'static str {
+    match work {
+        DeliveryWork::Ignore => "ignored",
+        DeliveryWork::Send(replies) if replies.iter().all(|reply| reply.parts.is_empty()) => "delivered",
+        DeliveryWork::Turn(_) | DeliveryWork::Send(_) => "accepted",
+    }
+}
+
+/// Stores the messages of the taken deliveries that lead to a turn; by the delivery's row.
+async fn store_messages(tx: &mut Tx, rows: &[(i64, &Offer)], taken: &HashSet<i64>) -> Result<HashMap<i64, InboxId>> {
+    let turns: Vec<_> = rows
+        .iter()
+        .filter(|(row, _)| taken.contains(row))
+        .filter_map(|(row, offer)| match &offer.delivery.work {
+            // Unique by the try's own id: this table has decided already that it is not a duplicate.
+            DeliveryWork::Turn(turn) => {
+                let DeliveryRef { route, delivery_id } = &offer.delivery.delivery;
+                Some((*row, &turn.session_key, &offer.payload, format!("webhook:{route}:{delivery_id}:{row}")))
+            }
+            DeliveryWork::Ignore | DeliveryWork::Send(_) => None,
+        })
+        .collect();
+    let messages: Vec<inbox::NewRow<'_>> = turns
+        .iter()
+        .map(|(row, session_key, payload, dedup_key)| inbox::NewRow {
+            id: tx.next_id(),
+            dedup_key,
+            session_key,
+            payload,
+            delivery: Some(*row),
+        })
+        .collect();
+    inbox::insert(tx, &messages).await?;
+    Ok(messages.iter().filter_map(|message| Some((message.delivery?, InboxId(message.id)))).collect())
+}
+
+/// The answer to a delivery that was not taken.
+async fn refuse(tx: &mut Tx, new: &NewDelivery) -> Result<DeliveryAdmission> {
+    let hash: String =
+        sqlx::query_scalar::<Db, _>("select body_hash from deliveries where route = $1 and delivery_id = $2")
+            .bind(&new.delivery.route)
+            .bind(&new.delivery.delivery_id)
+            .fetch_one(&mut tx.conn)
+            .await?;
+    Ok(if hash == new.body_hash { DeliveryAdmission::Duplicate } else { DeliveryAdmission::Conflict })
 }
 
 /// Whether the route has seen the body under another id that did not fail.

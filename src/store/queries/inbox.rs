@@ -1,7 +1,11 @@
 //! Messages on their way through the gateway: `waiting → running → done`.
 
+use std::collections::HashSet;
+
+use sqlx::AssertSqlSafe;
+
 use super::super::{Accepted, Admission, Finish, Finished, InboxId, InboxRow};
-use super::{Conn, Db, Failure, Result, Tx, deliveries, outbox, sessions};
+use super::{Conn, Db, Failure, Result, Tx, deliveries, outbox, placeholders, runs, sessions};
 use crate::session::SessionKey;
 
 /// A message as it is stored.
@@ -12,35 +16,70 @@ pub(in super::super) struct Offer {
     pub(in super::super) payload: String,
 }
 
-pub(in super::super) async fn accept(tx: &mut Tx, offer: &Offer) -> Result<Admission> {
-    let id = tx.next_id();
-    let stored = insert(tx, id, &offer.dedup_key, &offer.session_key, &offer.payload, None).await?;
-    Ok(if stored { Admission::New(InboxId(id)) } else { Admission::Duplicate })
+/// Stores messages that came together, with one statement for many.
+pub(in super::super) async fn accept(tx: &mut Tx, offers: &[&Offer]) -> Result<Vec<Admission>> {
+    let rows: Vec<NewRow<'_>> = offers
+        .iter()
+        .map(|offer| NewRow {
+            id: tx.next_id(),
+            dedup_key: &offer.dedup_key,
+            session_key: &offer.session_key,
+            payload: &offer.payload,
+            delivery: None,
+        })
+        .collect();
+    let stored = insert(tx, &rows).await?;
+    Ok(rows
+        .iter()
+        .map(|row| if stored.contains(&row.id) { Admission::New(InboxId(row.id)) } else { Admission::Duplicate })
+        .collect())
 }
 
-/// Stores a waiting message; false when its key is known.
-pub(super) async fn insert(
-    tx: &mut Tx,
-    id: i64,
-    dedup_key: &str,
-    session_key: &SessionKey,
-    payload: &str,
-    delivery: Option<i64>,
-) -> Result<bool> {
+/// A message to be stored, waiting.
+pub(super) struct NewRow<'a> {
+    pub(super) id: i64,
+    pub(super) dedup_key: &'a str,
+    pub(super) session_key: &'a SessionKey,
+    pub(super) payload: &'a str,
+    /// The try of a delivery that it belongs to.
+    pub(super) delivery: Option<i64>,
+}
+
+/// Stores waiting messages whose ids rise; the ids of those whose keys were not known.
+pub(super) async fn insert(tx: &mut Tx, rows: &[NewRow<'_>]) -> Result<HashSet<i64>> {
     let now = tx.now();
-    let done = sqlx::query(
-        "insert into inbox (id, dedup_key, session_key, state, payload, delivery, accepted_at) \
-         values ($1, $2, $3, 'waiting', $4, $5, $6) on conflict (dedup_key) do nothing",
-    )
-    .bind(id)
-    .bind(dedup_key)
-    .bind(session_key.as_str())
-    .bind(payload)
-    .bind(delivery)
-    .bind(now)
-    .execute(&mut tx.conn)
-    .await?;
-    Ok(done.rows_affected() > 0)
+    let mut stored = HashSet::with_capacity(rows.len());
+    for run in runs(rows) {
+        let sql = format!(
+            "insert into inbox (id, dedup_key, session_key, state, payload, delivery, accepted_at) values {} \
+             on conflict (dedup_key) do nothing",
+            placeholders(run.len(), 7)
+        );
+        let mut query = sqlx::query(AssertSqlSafe(sql));
+        for row in run {
+            query = query
+                .bind(row.id)
+                .bind(row.dedup_key)
+                .bind(row.session_key.as_str())
+                .bind("waiting")
+                .bind(row.payload)
+                .bind(row.delivery)
+                .bind(now);
+        }
+        let count = query.execute(&mut tx.conn).await?.rows_affected();
+        if count == run.len() as u64 {
+            stored.extend(run.iter().map(|row| row.id));
+        } else if let ([first, ..], [.., last]) = (run, run) {
+            // Ids are given here and nowhere else, so what lies between is from this run.
+            let ids: Vec<i64> = sqlx::query_scalar::<Db, _>("select id from inbox where id between $1 and $2")
+                .bind(first.id)
+                .bind(last.id)
+                .fetch_all(&mut tx.conn)
+                .await?;
+            stored.extend(ids);
+        }
+    }
+    Ok(stored)
 }
 
 pub(in super::super) async fn claim(tx: &mut Tx, id: &InboxId) -> Result<Option<InboxRow>> {
@@ -140,11 +179,12 @@ pub(super) async fn recover(tx: &mut Tx) -> Result<Vec<(InboxId, SessionKey)>> {
     sqlx::query("update inbox set state = 'waiting', leased_by = null, lease_until = null where done_at is null and state = 'running'")
         .execute(&mut tx.conn)
         .await?;
-    let rows: Vec<(i64, String)> = sqlx::query_as::<Db, _>(
-        "select id, session_key from inbox where done_at is null and state = 'waiting' order by id",
-    )
-    .fetch_all(&mut tx.conn)
-    .await?;
+    // Ordered here: ordered by the database it would walk all messages instead of the open ones.
+    let mut rows: Vec<(i64, String)> =
+        sqlx::query_as::<Db, _>("select id, session_key from inbox where done_at is null and state = 'waiting'")
+            .fetch_all(&mut tx.conn)
+            .await?;
+    rows.sort_unstable_by_key(|(id, _)| *id);
     Ok(rows.into_iter().map(|(id, key)| (InboxId(id), SessionKey(key))).collect())
 }
 

@@ -58,21 +58,32 @@ pub(super) async fn insert(
     Ok(())
 }
 
+/// Claims the oldest open part of the chat that is due, unless one is in flight. A wait further ahead than any that is
+/// stored is no wait: the clock went back since.
+const CLAIM: &str = "update outbox set state = 'sending', attempts = attempts + 1, \
+     first_attempt_at = coalesce(first_attempt_at, $4) \
+     where id = (select id from outbox where platform = $1 and account = $2 and chat_id = $3 and left_queue_at is null \
+     order by id limit 1) \
+     and (not_before <= $4 or not_before > $5) \
+     and not exists (select 1 from outbox where platform = $1 and account = $2 and chat_id = $3 and state = 'sending') \
+     returning id, reply, part_number, part_count, session_key, thread_id, reply_to, part, attempts, marked, route, \
+     delivery_id, created_at, first_attempt_at";
+
 pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget) -> Result<NextSend> {
-    let in_flight: i64 = sqlx::query_scalar::<Db, _>(
-        "select count(*) from outbox where platform = $1 and account = $2 and chat_id = $3 and state = 'sending'",
-    )
-    .bind(target.platform.as_str())
-    .bind(&target.account)
-    .bind(&target.chat_id)
-    .fetch_one(&mut tx.conn)
-    .await?;
-    if in_flight > 0 {
-        return Ok(NextSend::Nothing);
+    let now = tx.now();
+    let claimed = sqlx::query(CLAIM)
+        .bind(target.platform.as_str())
+        .bind(&target.account)
+        .bind(&target.chat_id)
+        .bind(now)
+        .bind(now.saturating_add(LONGEST_WAIT))
+        .fetch_optional(&mut tx.conn)
+        .await?;
+    if let Some(row) = claimed {
+        return Ok(NextSend::Part(Box::new(part_of(&row, target)?)));
     }
-    let oldest = sqlx::query(
-        "select id, reply, part_number, part_count, session_key, thread_id, reply_to, part, attempts, marked, not_before, \
-         route, delivery_id, created_at, first_attempt_at from outbox \
+    let oldest: Option<(String, i64)> = sqlx::query_as::<Db, _>(
+        "select state, not_before from outbox \
          where platform = $1 and account = $2 and chat_id = $3 and left_queue_at is null order by id limit 1",
     )
     .bind(target.platform.as_str())
@@ -80,43 +91,33 @@ pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget) -> Res
     .bind(&target.chat_id)
     .fetch_optional(&mut tx.conn)
     .await?;
-    let Some(oldest) = oldest else { return Ok(NextSend::Nothing) };
-    let now = tx.now();
-    let not_before: i64 = oldest.try_get("not_before")?;
-    // Further ahead than any wait that is stored: the clock went back since, and the wait means nothing.
-    if not_before > now && not_before <= now.saturating_add(LONGEST_WAIT) {
-        return Ok(NextSend::NotBefore(not_before));
-    }
-    let part = claimed(&oldest, target)?;
-    sqlx::query(
-        "update outbox set state = 'sending', attempts = attempts + 1, first_attempt_at = coalesce(first_attempt_at, $2) \
-         where id = $1",
-    )
-    .bind(part.id.0)
-    .bind(now)
-    .execute(&mut tx.conn)
-    .await?;
-    Ok(NextSend::Part(Box::new(part)))
+    Ok(match oldest {
+        Some((state, not_before)) if state == "waiting" && not_before > now => NextSend::NotBefore(not_before),
+        _ => NextSend::Nothing,
+    })
 }
 
-/// The part as it is while this attempt at it runs.
-fn claimed(row: &Row, target: &ChatTarget) -> Result<OutboxRow> {
+/// A part as it is while the attempt runs that just claimed it.
+fn part_of(row: &Row, target: &ChatTarget) -> Result<OutboxRow> {
     let number: i64 = row.try_get("part_number")?;
     let count: i64 = row.try_get("part_count")?;
+    let attempts: i64 = row.try_get("attempts")?;
     let route: Option<String> = row.try_get("route")?;
     let delivery_id: Option<String> = row.try_get("delivery_id")?;
     let reply_to: Option<String> = row.try_get("reply_to")?;
+    let first_attempt_at: Option<i64> = row.try_get("first_attempt_at")?;
     Ok(OutboxRow {
         id: OutboxId(row.try_get("id")?),
         reply: OutboxId(row.try_get("reply")?),
         target: ChatTarget { thread_id: row.try_get("thread_id")?, ..target.clone() },
         reply_to,
         part: serde_json::from_str(row.try_get("part")?)?,
-        attempts: row.try_get::<i64, _>("attempts")?.saturating_add(1),
+        attempts,
         marked: row.try_get::<i64, _>("marked")? != 0,
         delivery: route.zip(delivery_id).map(|(route, delivery_id)| DeliveryRef { route, delivery_id }),
         created_at: row.try_get("created_at")?,
-        first_attempt_at: row.try_get("first_attempt_at")?,
+        // This attempt's own time is none before it.
+        first_attempt_at: first_attempt_at.filter(|_| attempts > 1),
         number: u32::try_from(number).unwrap_or(1),
         of: u32::try_from(count).unwrap_or(u32::MAX),
         session_key: row.try_get::<Option<String>, _>("session_key")?.map(SessionKey),
@@ -130,38 +131,51 @@ struct Attempted {
     delivery: Option<i64>,
 }
 
-pub(in super::super) async fn record_send(
-    tx: &mut Tx,
-    (id, record): &(OutboxId, SendRecord),
-) -> Result<Option<(DeliveryRef, std::result::Result<(), String>)>> {
+/// What an attempt at a part with a delivery settled.
+type Settled = Option<(DeliveryRef, std::result::Result<(), String>)>;
+
+pub(in super::super) async fn record_send(tx: &mut Tx, (id, record): &(OutboxId, SendRecord)) -> Result<Settled> {
+    let part = match record {
+        SendRecord::Sent(platform_id) => sent(tx, *id, platform_id).await?,
+        _ => in_flight_part(tx, *id).await?,
+    };
+    let Some(part) = part else { return Ok(None) };
+    match record {
+        SendRecord::Sent(_) => {}
+        SendRecord::Again { not_before, error } => wait(tx, part.id, *not_before, error, false).await?,
+        SendRecord::AgainMarked { not_before, error } => wait(tx, part.id, *not_before, error, true).await?,
+        SendRecord::Uncertain(error) => leave(tx, part.id, "uncertain", error).await?,
+        SendRecord::Held(error) => hold(tx, &part, error).await?,
+        SendRecord::Dead(error) => {
+            leave(tx, part.id, "dead", error).await?;
+            leave_later(tx, &part, "dead", "an earlier part of the reply could not be sent").await?;
+        }
+    }
+    follow(tx, &part).await
+}
+
+/// `sending → sent`, in one statement, since it is what happens to nearly every part.
+async fn sent(tx: &mut Tx, id: OutboxId, platform_id: &str) -> Result<Option<Attempted>> {
+    let now = tx.now();
+    let found: Option<(i64, Option<i64>)> = sqlx::query_as::<Db, _>(
+        "update outbox set state = 'sent', platform_id = $2, error = null, left_queue_at = $3 \
+         where id = $1 and state = 'sending' returning reply, delivery",
+    )
+    .bind(id.0)
+    .bind(platform_id)
+    .bind(now)
+    .fetch_optional(&mut tx.conn)
+    .await?;
+    Ok(found.map(|(reply, delivery)| Attempted { id: id.0, reply, delivery }))
+}
+
+async fn in_flight_part(tx: &mut Tx, id: OutboxId) -> Result<Option<Attempted>> {
     let found: Option<(i64, Option<i64>)> =
         sqlx::query_as::<Db, _>("select reply, delivery from outbox where id = $1 and state = 'sending'")
             .bind(id.0)
             .fetch_optional(&mut tx.conn)
             .await?;
-    let Some((reply, delivery)) = found else { return Ok(None) };
-    let part = Attempted { id: id.0, reply, delivery };
-    match record {
-        SendRecord::Sent(platform_id) => {
-            sqlx::query(
-                "update outbox set state = 'sent', platform_id = $2, error = null, left_queue_at = $3 where id = $1",
-            )
-            .bind(id.0)
-            .bind(platform_id)
-            .bind(tx.now())
-            .execute(&mut tx.conn)
-            .await?;
-        }
-        SendRecord::Again { not_before, error } => wait(tx, id.0, *not_before, error, false).await?,
-        SendRecord::AgainMarked { not_before, error } => wait(tx, id.0, *not_before, error, true).await?,
-        SendRecord::Uncertain(error) => leave(tx, id.0, "uncertain", error).await?,
-        SendRecord::Held(error) => hold(tx, &part, error).await?,
-        SendRecord::Dead(error) => {
-            leave(tx, id.0, "dead", error).await?;
-            leave_later(tx, &part, "dead", "an earlier part of the reply could not be sent").await?;
-        }
-    }
-    follow(tx, &part).await
+    Ok(found.map(|(reply, delivery)| Attempted { id: id.0, reply, delivery }))
 }
 
 async fn wait(tx: &mut Tx, id: i64, not_before: i64, error: &str, mark: bool) -> Result<()> {
@@ -212,7 +226,7 @@ async fn hold(tx: &mut Tx, part: &Attempted, error: &str) -> Result<()> {
 }
 
 /// Settles the delivery when none of its parts is open any more.
-async fn follow(tx: &mut Tx, part: &Attempted) -> Result<Option<(DeliveryRef, std::result::Result<(), String>)>> {
+async fn follow(tx: &mut Tx, part: &Attempted) -> Result<Settled> {
     let Some(delivery) = part.delivery else { return Ok(None) };
     let open: i64 = sqlx::query_scalar::<Db, _>(
         "select count(*) from outbox where delivery = $1 and (left_queue_at is null or state = 'held')",
@@ -322,5 +336,5 @@ pub(in super::super) async fn recover(tx: &mut Tx, recovery: &Recovery) -> Resul
 }
 
 fn platform_of(name: &str) -> Result<Platform> {
-    name.parse().map_err(Failure::Row)
+    name.parse().map_err(Failure::Defect)
 }

@@ -3,9 +3,10 @@
 use futures_util::TryStreamExt as _;
 use hookgate_adapters::ChatType;
 use jiff::Timestamp;
+use sqlx::AssertSqlSafe;
 
 use super::super::{Accepted, NewMessage};
-use super::{Conn, Db, Failure, Result, Tx};
+use super::{Conn, Db, Failure, Result, Tx, placeholders, runs};
 use crate::session::{Remembered, Role, Session, SessionKey, TurnStatus};
 
 /// A new id is tried this often before a defect is suspected: two of one second are alike once in 2³² times.
@@ -142,7 +143,7 @@ pub(in super::super) async fn open(tx: &mut Tx, opening: &Opening) -> Result<(Se
             return Ok((session, true));
         }
     }
-    Err(Failure::Row(format!("no free session id after {ID_TRIES} tries")))
+    Err(Failure::Defect(format!("no free session id after {ID_TRIES} tries")))
 }
 
 /// `20261130_190813_0a1b2c3d`, UTC.
@@ -163,17 +164,22 @@ pub(super) async fn remember(tx: &mut Tx, session_id: &str, messages: &[NewMessa
     if found.rows_affected() == 0 {
         return Ok(());
     }
-    for message in messages {
-        let id = tx.next_id();
-        sqlx::query("insert into messages (id, session_id, role, text, status, at) values ($1, $2, $3, $4, $5, $6)")
-            .bind(id)
-            .bind(session_id)
-            .bind(message.role.as_str())
-            .bind(&message.text)
-            .bind(message.status.as_str())
-            .bind(now)
-            .execute(&mut tx.conn)
-            .await?;
+    for run in runs(messages) {
+        let sql = format!(
+            "insert into messages (id, session_id, role, text, status, at) values {}",
+            placeholders(run.len(), 6)
+        );
+        let mut query = sqlx::query(AssertSqlSafe(sql));
+        for message in run {
+            query = query
+                .bind(tx.next_id())
+                .bind(session_id)
+                .bind(message.role.as_str())
+                .bind(&message.text)
+                .bind(message.status.as_str())
+                .bind(now);
+        }
+        query.execute(&mut tx.conn).await?;
     }
     Ok(())
 }
@@ -223,14 +229,14 @@ fn role_of(name: &str) -> Result<Role> {
     [Role::User, Role::Assistant]
         .into_iter()
         .find(|role| role.as_str() == name)
-        .ok_or_else(|| Failure::Row(format!("unknown role {name:?} of a message")))
+        .ok_or_else(|| Failure::Defect(format!("unknown role {name:?} of a message")))
 }
 
 fn status_of(name: &str) -> Result<TurnStatus> {
     [TurnStatus::Completed, TurnStatus::Failed, TurnStatus::Interrupted]
         .into_iter()
         .find(|status| status.as_str() == name)
-        .ok_or_else(|| Failure::Row(format!("unknown status {name:?} of a message")))
+        .ok_or_else(|| Failure::Defect(format!("unknown status {name:?} of a message")))
 }
 
 #[cfg(test)]
