@@ -21,7 +21,7 @@ const TRIES_BEFORE_EXPIRY: i64 = 3;
 /// The longest pause between two attempts that the platform did not ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// A stored time further ahead than this is not believed.
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The chats that are being sent to, and those who wait for a delivery to be settled.
 #[derive(Debug, Default)]

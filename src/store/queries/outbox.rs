@@ -11,8 +11,9 @@ use super::super::{
 use super::{Conn, Db, Failure, Result, Row, Tx, deliveries, inbox};
 use crate::session::SessionKey;
 
-/// No wait is stored for longer, so that a clock that jumped cannot silence a chat: one hour, in milliseconds.
-const LONGEST_WAIT: i64 = 60 * 60 * 1000;
+/// No wait is stored for longer (no platform asks for more), so that a clock that jumped cannot silence a chat for good: one
+/// day, in milliseconds.
+const LONGEST_WAIT: i64 = 24 * 60 * 60 * 1000;
 
 /// A part found in flight at this many attempts is not tried again.
 const ATTEMPTS_AFTER_KILLS: i64 = 5;
