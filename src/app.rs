@@ -153,7 +153,7 @@ impl App {
             let listener =
                 server::bind("webhooks", &config.webhook.host, config.webhook.port).await.map_err(bind_error)?;
             summary.webhook_address = listener.local_addr().ok();
-            let webhooks = Arc::new(webhooks(&config, &gateway, &store, &hooks, &clock));
+            let webhooks = Arc::new(webhooks(&config, &gateway, &store, &clock));
             let routes = webhooks.subscriptions.current().await;
             summary.routes = routes.names();
             summary.routes_off = routes.off_lines();
@@ -237,15 +237,15 @@ impl App {
         };
         tracing::info!("The gateway stops.");
         let deadline = Instant::now() + self.drain_timeout;
-        listening.cancel();
-        if !self.gateway.stop(deadline).await {
-            tracing::warn!("The drain time is over; what was under way goes on at the next start.");
-        }
         let platforms = connected(&self.adapters);
         self.hooks.emit(&Event::GATEWAY_SHUTDOWN, || GatewayShutdown {
             platforms,
             reason: if ended == Ended::Stopped { "signal" } else { "damaged" }.into(),
         });
+        listening.cancel();
+        if !self.gateway.stop(deadline).await {
+            tracing::warn!("The drain time is over; what was under way goes on at the next start.");
+        }
         self.hooks.drain(HOOKS_AT_STOP).await;
         self.hooks.close();
         self.streams.cancel();
@@ -320,17 +320,10 @@ fn rules(config: &Config) -> Rules {
     }
 }
 
-fn webhooks(
-    config: &Config,
-    gateway: &Gateway,
-    store: &Arc<dyn Store>,
-    hooks: &Arc<Registry>,
-    clock: &Clock,
-) -> Webhooks {
+fn webhooks(config: &Config, gateway: &Gateway, store: &Arc<dyn Store>, clock: &Clock) -> Webhooks {
     Webhooks {
         gateway: gateway.clone(),
         store: Arc::clone(store),
-        hooks: Arc::clone(hooks),
         subscriptions: Subscriptions::open(
             config.home.join(FILE_NAME),
             config.webhook.routes.clone(),

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 
-use hookgate_adapters::{ChatTarget, ChatType, InboundMessage, LocalAdapter, Platform, Source};
+use hookgate_adapters::{ChatType, InboundMessage, LocalAdapter, Platform, Source};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,15 +26,15 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::gateway::Gateway;
 use crate::server::json;
-use crate::session::{Role, SessionKey};
-use crate::store::{Accepted, Admission, Store, StoreError};
+use crate::session::Role;
+use crate::store::{Accepted, Admission, Said, Store, StoreError};
 
 pub use file::{ConsoleFile, token};
 
 /// The chat of the page, and of a route's bare `local`.
 pub const DEFAULT_CHAT: &str = "console";
 const COOKIE: &str = "hookgate";
-/// A message's longest text, in bytes.
+/// The longest body of a request, in bytes.
 const MAX_BODY: usize = 1 << 20;
 /// How much of a chat the page shows at first.
 const SHOWN: u32 = 100;
@@ -111,10 +112,10 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
 async fn guard(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     if !same_origin(headers) {
-        return json(StatusCode::FORBIDDEN, &json!({ "error": "Requests from other pages are refused" }));
+        return refusal(StatusCode::FORBIDDEN, "Requests from other pages are refused").into_response();
     }
     if !console.knows_bearer(headers) && !console.knows_cookie(headers) {
-        return json(StatusCode::UNAUTHORIZED, &json!({ "error": "The console token is missing or wrong" }));
+        return refusal(StatusCode::UNAUTHORIZED, "The console token is missing or wrong").into_response();
     }
     next.run(request).await
 }
@@ -151,7 +152,8 @@ struct PageQuery {
 }
 
 /// `GET /`: with the token in the address the cookie is set and the address cleaned; then the page.
-async fn page(State(console): State<Arc<Console>>, Query(query): Query<PageQuery>, headers: HeaderMap) -> Response {
+async fn page(State(console): State<Arc<Console>>, query: Asked<PageQuery>, headers: HeaderMap) -> Response {
+    let Ok(Query(query)) = query else { return locked(StatusCode::BAD_REQUEST) };
     if let Some(token) = query.token {
         if !equal(&token, console.token.expose_secret()) {
             return locked(StatusCode::UNAUTHORIZED);
@@ -174,15 +176,51 @@ struct ChatQuery {
     chat: Option<String>,
 }
 
-/// A chat's name, if it may be one: letters, digits, `-` and `_`, at most 64 of them.
-fn chat_name(chat: Option<&str>) -> Result<String, Box<Response>> {
-    let chat = chat.unwrap_or(DEFAULT_CHAT);
+type Asked<Q> = Result<Query<Q>, QueryRejection>;
+
+/// Why a request is not done, as its sender is told.
+struct Refusal {
+    status: StatusCode,
+    error: String,
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        json(self.status, &json!({ "error": self.error }))
+    }
+}
+
+fn refusal(status: StatusCode, error: &str) -> Refusal {
+    Refusal { status, error: error.to_owned() }
+}
+
+/// The JSON object of a request's body; `keys` says what belongs into it.
+fn read<T: for<'a> Deserialize<'a>>(body: Result<Bytes, BytesRejection>, keys: &str) -> Result<T, Refusal> {
+    let body = body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => refusal(StatusCode::PAYLOAD_TOO_LARGE, "The body is larger than 1 MiB"),
+        status => refusal(status, "The body cannot be read"),
+    })?;
+    let error = || refusal(StatusCode::BAD_REQUEST, &format!("The body must be a JSON object with {keys}"));
+    serde_json::from_slice(&body).map_err(|_| error())
+}
+
+/// The chat a query names.
+fn asked_chat(query: Asked<ChatQuery>) -> Result<String, Refusal> {
+    let Query(query) = query.map_err(|_| refusal(StatusCode::BAD_REQUEST, "The query cannot be read"))?;
+    chat_name(query.chat.as_deref())
+}
+
+/// Whether a chat may be called so.
+pub(crate) fn check_chat_name(chat: &str) -> Result<String, &'static str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if chat.is_empty() || chat.len() > 64 || !chat.chars().all(fits) {
-        let error = "A chat's name has 1 to 64 letters, digits, - or _";
-        return Err(Box::new(json(StatusCode::BAD_REQUEST, &json!({ "error": error }))));
+        return Err("A chat's name has 1 to 64 letters, digits, - or _");
     }
     Ok(chat.to_owned())
+}
+
+fn chat_name(chat: Option<&str>) -> Result<String, Refusal> {
+    check_chat_name(chat.unwrap_or(DEFAULT_CHAT)).map_err(|error| refusal(StatusCode::BAD_REQUEST, error))
 }
 
 fn source(chat: &str) -> Source {
@@ -210,15 +248,10 @@ pub(crate) struct Say {
     pub(crate) text: String,
 }
 
-async fn say(State(console): State<Arc<Console>>, body: Bytes) -> Response {
-    let bad = |error: &str| json(StatusCode::BAD_REQUEST, &json!({ "error": error }));
-    let Ok(say) = serde_json::from_slice::<Say>(&body) else {
-        return bad("The body must be a JSON object with the texts id and text");
-    };
-    let chat = match chat_name(say.chat.as_deref()) {
-        Ok(chat) => chat,
-        Err(response) => return *response,
-    };
+async fn say(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejection>) -> Result<Response, Refusal> {
+    let bad = |error: &str| Err(refusal(StatusCode::BAD_REQUEST, error));
+    let say: Say = read(body, "the texts id and text")?;
+    let chat = chat_name(say.chat.as_deref())?;
     if say.id.is_empty() || say.id.len() > 100 {
         return bad("The id must have 1 to 100 bytes");
     }
@@ -226,7 +259,7 @@ async fn say(State(console): State<Arc<Console>>, body: Bytes) -> Response {
         return bad("The text is empty");
     }
     if console.gateway.is_draining() {
-        return unavailable("The gateway is stopping");
+        return Err(unavailable("The gateway is stopping"));
     }
     let message = InboundMessage {
         source: source(&chat),
@@ -237,22 +270,19 @@ async fn say(State(console): State<Arc<Console>>, body: Bytes) -> Response {
         quoted: None,
         sent_at: console.clock.now(),
     };
-    match console.gateway.accept(Accepted { message, deliver: Vec::new(), delivery: None }).await {
-        Ok(admission) => {
-            let status = if admission == Admission::Duplicate { "duplicate" } else { "accepted" };
-            json(StatusCode::ACCEPTED, &json!({ "status": status, "id": say.id }))
-        }
-        Err(error) => store_failed(&error),
-    }
+    let accepted = console.gateway.accept(Accepted { message, deliver: Vec::new(), delivery: None }).await;
+    let admission = accepted.map_err(|error| store_failed(&error))?;
+    let status = if admission == Admission::Duplicate { "duplicate" } else { "accepted" };
+    Ok(json(StatusCode::ACCEPTED, &json!({ "status": status, "id": say.id })))
 }
 
-fn store_failed(error: &StoreError) -> Response {
+fn store_failed(error: &StoreError) -> Refusal {
     tracing::debug!(%error, "A console request failed.");
     unavailable("The gateway cannot store now")
 }
 
-fn unavailable(error: &str) -> Response {
-    json(StatusCode::SERVICE_UNAVAILABLE, &json!({ "error": error }))
+fn unavailable(error: &str) -> Refusal {
+    refusal(StatusCode::SERVICE_UNAVAILABLE, error)
 }
 
 /// One line of a chat, as the page shows it.
@@ -270,51 +300,33 @@ pub(crate) struct Line {
     pub(crate) at: i64,
 }
 
-/// `GET /api/history`: what was sent to the chat and what was said in its session, by time.
-async fn history(State(console): State<Arc<Console>>, Query(query): Query<ChatQuery>) -> Response {
-    let chat = match chat_name(query.chat.as_deref()) {
-        Ok(chat) => chat,
-        Err(response) => return *response,
-    };
-    match lines(&console, &chat).await {
-        Ok(lines) => json(StatusCode::OK, &json!({ "chat": chat, "messages": lines })),
-        Err(error) => store_failed(&error),
-    }
+/// `GET /api/history`: what was sent to the chat and what was said in it, in order. Commands are not remembered.
+async fn history(State(console): State<Arc<Console>>, query: Asked<ChatQuery>) -> Result<Response, Refusal> {
+    let chat = asked_chat(query)?;
+    let lines = lines(&console, &chat).await.map_err(|error| store_failed(&error))?;
+    Ok(json(StatusCode::OK, &json!({ "chat": chat, "messages": lines })))
 }
 
 async fn lines(console: &Console, chat: &str) -> Result<Vec<Line>, StoreError> {
     let source = source(chat);
-    let target: ChatTarget = source.reply_target();
-    let sent = console.store.sent_to(&target, SHOWN).await?;
-    let mut lines: Vec<Line> = sent
-        .into_iter()
-        .map(|part| Line {
-            role: Role::Assistant,
-            id: Some(part.id.0.to_string()),
-            reply_to: part.reply_to,
-            text: part.text,
-            at: part.at,
-        })
-        .collect();
-    let key: SessionKey = console.gateway.session_key(&source);
-    if let Some(session) = console.store.current_session(&key).await? {
-        let said = console.store.history(&session.id, SHOWN * 2, MAX_BODY).await?;
-        let own = said.into_iter().filter(|said| said.role == Role::User);
-        lines.extend(own.map(|said| Line { role: Role::User, id: None, reply_to: None, text: said.text, at: said.at }));
-    }
-    // A question is stored in the same moment as its answer: the question first.
-    lines.sort_by_key(|line| (line.at, line.role == Role::Assistant));
+    let sent = console.store.sent_to(&source.reply_target(), SHOWN).await?.into_iter().map(|part| {
+        let (id, text, at) = (part.id.0, part.text, part.at);
+        (id, Line { role: Role::Assistant, id: Some(id.to_string()), reply_to: part.reply_to, text, at })
+    });
+    let said = console.store.said_in(&console.gateway.session_key(&source), SHOWN).await?.into_iter().map(|said| {
+        let Said { id, text, at } = said;
+        (id, Line { role: Role::User, id: None, reply_to: None, text, at })
+    });
+    let mut lines: Vec<(i64, Line)> = sent.chain(said).collect();
+    lines.sort_by_key(|(id, _)| *id);
     let surplus = lines.len().saturating_sub(SHOWN as usize);
-    lines.drain(..surplus);
-    Ok(lines)
+    Ok(lines.into_iter().skip(surplus).map(|(_, line)| line).collect())
 }
 
 /// `GET /api/events`: what happens in the chat from now on, as server-sent events.
-async fn watch(State(console): State<Arc<Console>>, Query(query): Query<ChatQuery>) -> Response {
-    match chat_name(query.chat.as_deref()) {
-        Ok(chat) => events::stream(console.local.subscribe(&chat), console.streams.clone()),
-        Err(response) => *response,
-    }
+async fn watch(State(console): State<Arc<Console>>, query: Asked<ChatQuery>) -> Result<Response, Refusal> {
+    let chat = asked_chat(query)?;
+    Ok(events::stream(console.local.subscribe(&chat), console.streams.clone()))
 }
 
 #[derive(Deserialize)]
@@ -323,15 +335,8 @@ struct Reset {
 }
 
 /// `POST /api/sessions/reset`: ends the current session of a key or id; `session_id` is null when there was none.
-async fn reset(State(console): State<Arc<Console>>, body: Bytes) -> Response {
-    let Ok(Reset { session }) = serde_json::from_slice(&body) else {
-        return json(
-            StatusCode::BAD_REQUEST,
-            &json!({ "error": "The body must be a JSON object with the text session" }),
-        );
-    };
-    match console.gateway.reset_session(&session).await {
-        Ok(ended) => json(StatusCode::OK, &json!({ "session_id": ended.map(|session| session.id) })),
-        Err(error) => store_failed(&error),
-    }
+async fn reset(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejection>) -> Result<Response, Refusal> {
+    let Reset { session } = read(body, "the text session")?;
+    let ended = console.gateway.reset_session(&session).await.map_err(|error| store_failed(&error))?;
+    Ok(json(StatusCode::OK, &json!({ "session_id": ended.map(|session| session.id) })))
 }

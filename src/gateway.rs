@@ -180,8 +180,10 @@ impl Gateway {
             let session_key = SessionKey::of(&accepted.message.source, gateway.0.rules.sharing);
             let order = if is_command(&accepted) { Order::AtOnce } else { Order::Queued };
             let message = SessionedMessage { session_key: session_key.clone(), accepted };
+            let told = gateway.to_be_told(&message);
             let admission = gateway.0.health.watch(gateway.0.store.accept(message).await)?;
             if let Admission::New(id) = admission {
+                gateway.tell_received(told.as_ref());
                 gateway.dispatch(id, &session_key, order);
             }
             Ok(admission)
@@ -193,20 +195,27 @@ impl Gateway {
     pub async fn accept_delivery(&self, delivery: NewDelivery) -> Result<DeliveryAdmission, StoreError> {
         let gateway = self.clone();
         self.spawn(async move {
-            let key = match &delivery.work {
-                DeliveryWork::Turn(turn) => Some(turn.session_key.clone()),
-                DeliveryWork::Ignore | DeliveryWork::Send(_) => None,
+            let (key, told) = match &delivery.work {
+                DeliveryWork::Turn(turn) => (Some(turn.session_key.clone()), gateway.to_be_told(turn)),
+                DeliveryWork::Ignore | DeliveryWork::Send(_) => (None, None),
             };
-            let targets = match &delivery.work {
-                DeliveryWork::Send(replies) => replies.iter().map(|reply| reply.target.clone()).collect(),
-                DeliveryWork::Ignore | DeliveryWork::Turn(_) => Vec::new(),
+            let targets: Option<Vec<_>> = match &delivery.work {
+                DeliveryWork::Send(replies) => Some(replies.iter().map(|reply| reply.target.clone()).collect()),
+                DeliveryWork::Ignore | DeliveryWork::Turn(_) => None,
             };
+            let (named, event) = (delivery.delivery.clone(), delivery.event.clone());
             let admission = gateway.0.health.watch(gateway.0.store.accept_delivery(delivery).await)?;
             if let DeliveryAdmission::New { inbox, .. } = &admission {
+                gateway.tell_delivery(&named, &event);
+                gateway.tell_received(told.as_ref());
                 if let (Some(id), Some(key)) = (inbox, &key) {
                     gateway.dispatch(*id, key, Order::QueuedForSure);
                 }
-                targets.iter().for_each(|target| gateway.send_waiting(target));
+                match targets.as_deref() {
+                    // To the log only: the record is the delivery.
+                    Some([]) => gateway.settle(&named, "log", &Ok(())),
+                    targets => targets.unwrap_or_default().iter().for_each(|target| gateway.send_waiting(target)),
+                }
             }
             Ok(admission)
         })

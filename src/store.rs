@@ -256,6 +256,17 @@ pub struct SentPart {
     pub at: i64,
 }
 
+/// Something a person said, for platforms that show their own history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Said {
+    /// Its place in the order, the same as that of [`SentPart`].
+    pub id: i64,
+    /// What was said.
+    pub text: String,
+    /// Unix milliseconds when its turn ended.
+    pub at: i64,
+}
+
 /// The next thing to do for a chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextSend {
@@ -385,6 +396,9 @@ pub trait Store: Send + Sync {
 
     /// The newest messages of a session, oldest first: at most `messages`, and at most `chars` characters together.
     async fn history(&self, session_id: &str, messages: u32, chars: usize) -> Result<Vec<Remembered>, StoreError>;
+
+    /// The newest things a person said under a key, over all its sessions, oldest first.
+    async fn said_in(&self, key: &SessionKey, limit: u32) -> Result<Vec<Said>, StoreError>;
 
     /// Sessions, last used first.
     async fn sessions(&self, limit: u32) -> Result<Vec<Session>, StoreError>;

@@ -22,7 +22,6 @@ use axum::response::Response;
 use axum::routing::post;
 use futures_util::StreamExt as _;
 use hookgate_adapters::{ChatTarget, ChatType, InboundMessage, Platform, Source};
-use hookgate_hooks::{Event, Registry};
 use serde_json::json;
 
 use crate::clock::Clock;
@@ -47,7 +46,6 @@ const KEYS: usize = 10_000;
 pub(crate) struct Webhooks {
     pub(crate) gateway: Gateway,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) hooks: Arc<Registry>,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) clock: Clock,
     pub(crate) max_body_bytes: usize,
@@ -201,7 +199,6 @@ async fn receive(
         }
     };
     ticket.keep();
-    webhooks.tell_received(&delivery, &event);
     let (route, delivery_id) = (delivery.route, delivery.delivery_id);
     if inbox.is_some() {
         return Ok(Receipt::Accepted { route, event, delivery_id });
@@ -391,14 +388,6 @@ fn source(route: &Route, context: &RenderContext<'_>, delivery: &DeliveryRef) ->
 }
 
 impl Webhooks {
-    fn tell_received(&self, delivery: &DeliveryRef, event: &str) {
-        self.hooks.emit(&Event::WEBHOOK_RECEIVED, || hookgate_hooks::payload::WebhookReceived {
-            route: delivery.route.clone(),
-            event: event.to_owned(),
-            delivery_id: delivery.delivery_id.clone(),
-        });
-    }
-
     /// Missing paths are told once per route and path.
     fn report_missing(&self, route: &Route, missing: &[String]) {
         for path in missing {

@@ -14,7 +14,7 @@ use super::Context;
 use crate::app::{App, Options};
 use crate::client::{ChatEvent, ChatEvents, GatewayClient};
 use crate::config::Config;
-use crate::console::Say;
+use crate::console::{Say, check_chat_name};
 use crate::error::UserError;
 use crate::store::lock::HomeLock;
 
@@ -26,7 +26,7 @@ const AHEAD: usize = 100;
 #[derive(Debug, Args)]
 pub(super) struct ChatCommand {
     /// The conversation's name: letters, digits, - and _
-    #[arg(long, default_value = "cli", value_name = "NAME")]
+    #[arg(long, default_value = "cli", value_name = "NAME", value_parser = check_chat_name)]
     chat: String,
 }
 

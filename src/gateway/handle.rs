@@ -8,7 +8,7 @@ use hookgate_hooks::{Directive, Event};
 use tokio_util::sync::CancellationToken;
 
 use super::commands::{self, Command};
-use super::{Gateway, Lane, silence, texts};
+use super::{Gateway, Lane, Order, silence, texts};
 use crate::agent::{TurnOutcome, TurnRequest};
 use crate::session::{Role, SessionKey, TurnStatus};
 use crate::store::{Finish, InboxId, InboxRow, NewMessage, NewReply, StoreError, Target};
@@ -38,12 +38,12 @@ pub(super) struct Call {
 impl Gateway {
     /// Handles one stored message. `stop` interrupts its turn.
     pub(super) async fn handle(&self, id: InboxId, key: &SessionKey, lane: Lane, stop: &CancellationToken) {
+        let decided = self.0.lanes.take_decided(id);
         let Some(Some(row)) = self.until_stored(|| self.0.store.claim(id)).await else { return };
         if row.attempts > ATTEMPTS {
             return self.answer(&row, &texts::given_up(row.attempts - 1)).await;
         }
-        self.tell_received(&row);
-        let Some(row) = self.ask_policy(row).await else { return };
+        let Some(row) = self.ask_policy(row, decided).await else { return };
         if row.accepted.delivery.is_none() && !self.0.access.allows(&row.accepted.message.source) {
             return self.turn_away(&row).await;
         }
@@ -53,12 +53,17 @@ impl Gateway {
         match self.command_of(&row) {
             Some(call) => self.run_command(&row, key, lane, call).await,
             None if row.accepted.message.text.trim().is_empty() => self.answer(&row, texts::ONLY_TEXT).await,
+            None if lane == Lane::AtOnce => self.queue(row, key).await,
             None => self.run_turn(&row, key, stop).await,
         }
     }
 
-    /// The policy hooks' say: the message as it goes on, or `None` when it was skipped.
-    async fn ask_policy(&self, mut row: InboxRow) -> Option<InboxRow> {
+    /// The policy hooks' say: the message as it goes on, or `None` when it was skipped. `decided` is what they said before.
+    async fn ask_policy(&self, mut row: InboxRow, decided: Option<String>) -> Option<InboxRow> {
+        if let Some(text) = decided {
+            row.accepted.message.text = text;
+            return Some(row);
+        }
         let reply = match self.ask_dispatch(&row).await {
             Directive::Skip { reply } => reply,
             Directive::Block { reason } => Some(texts::blocked(&reason)),
@@ -74,6 +79,15 @@ impl Gateway {
             None => self.close(&row).await,
         }
         None
+    }
+
+    /// A hook made a question of a command: it takes its place in the lane, for two turns of a session never run at once.
+    async fn queue(&self, row: InboxRow, key: &SessionKey) {
+        let unclaimed = self.until_stored(|| self.0.store.unclaim(row.id)).await;
+        if unclaimed.is_some() {
+            self.0.lanes.keep_decided(row.id, row.accepted.message.text);
+            self.dispatch(row.id, key, Order::QueuedForSure);
+        }
     }
 
     async fn turn_away(&self, row: &InboxRow) {
@@ -97,6 +111,7 @@ impl Gateway {
             for event in [Event::command_before(&call.name), Event::command(&call.name)] {
                 match self.ask_command(row, event, &call).await {
                     Directive::Deny { message } => {
+                        let message = message.filter(|message| !message.trim().is_empty());
                         return self.answer(row, message.as_deref().unwrap_or(texts::COMMAND_DENIED)).await;
                     }
                     Directive::Block { reason } => return self.answer(row, &texts::blocked(&reason)).await,
@@ -172,7 +187,7 @@ impl Gateway {
         let Some(history) = history else { return };
 
         let source = &row.accepted.message.source;
-        let is_first_turn = history.is_empty();
+        let is_first_turn = session.messages == 0;
         if is_first_turn {
             self.tell_session_start(source, &session, if is_new { "first" } else { "reset" });
         }

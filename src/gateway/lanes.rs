@@ -13,6 +13,8 @@ use crate::store::InboxId;
 #[derive(Debug)]
 pub(super) struct Lanes {
     lanes: Mutex<HashMap<SessionKey, Lane>>,
+    /// Texts that hooks gave to messages which were put back into their lane.
+    decided: Mutex<HashMap<InboxId, String>>,
     abort: CancellationToken,
 }
 
@@ -60,7 +62,7 @@ pub(super) struct Activity {
 impl Lanes {
     /// Cancelling `abort` interrupts the current message of every lane.
     pub(super) fn new(abort: CancellationToken) -> Self {
-        Self { lanes: Mutex::default(), abort }
+        Self { lanes: Mutex::default(), decided: Mutex::default(), abort }
     }
 
     /// Queues a message behind those accepted before it.
@@ -79,6 +81,16 @@ impl Lanes {
         let current = Current { id, stop: self.abort.child_token(), turn: Arc::clone(&turn) };
         lanes.insert(key.clone(), Lane { current: current.clone(), waiting: VecDeque::new(), turn });
         Pushed::Start(current)
+    }
+
+    /// Keeps the text a message goes on with when its turn comes.
+    pub(super) fn keep_decided(&self, id: InboxId, text: String) {
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).insert(id, text);
+    }
+
+    /// The text that was kept for a message.
+    pub(super) fn take_decided(&self, id: InboxId) -> Option<String> {
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
     }
 
     /// The worker is done with its message: the next one, or `None` and the lane is gone.

@@ -5,7 +5,7 @@ use hookgate_adapters::Source;
 use hookgate_hooks::payload::{
     AgentEnd, AgentStart, Command, DispatchEvent, DispatchMedia, DispatchSource, Excerpt, MessageReceived, MessageSent,
     NewSession, OnSessionFinalize, OnSessionReset, PreGatewayDispatch, SessionEnd, SessionReset, SessionStart,
-    TurnStatus,
+    TurnStatus, WebhookReceived,
 };
 use hookgate_hooks::{Directive, Event};
 
@@ -13,12 +13,19 @@ use super::Gateway;
 use super::handle::Call;
 use crate::agent::TurnOutcome;
 use crate::session::{Session, SessionKey};
-use crate::store::{InboxRow, OutboxRow};
+use crate::store::{DeliveryRef, InboxRow, OutboxRow, SessionedMessage};
 
 impl Gateway {
-    pub(super) fn tell_received(&self, row: &InboxRow) {
+    /// A copy of a message that is about to be stored, when somebody wants to hear of it.
+    pub(super) fn to_be_told(&self, message: &SessionedMessage) -> Option<SessionedMessage> {
+        self.0.hooks.wants(&Event::MESSAGE_RECEIVED).then(|| message.clone())
+    }
+
+    /// The message was stored: told once, also when it is handled again or never.
+    pub(super) fn tell_received(&self, stored: Option<&SessionedMessage>) {
+        let Some(SessionedMessage { session_key, accepted }) = stored else { return };
         self.0.hooks.emit(&Event::MESSAGE_RECEIVED, || {
-            let (message, source) = (&row.accepted.message, &row.accepted.message.source);
+            let (message, source) = (&accepted.message, &accepted.message.source);
             MessageReceived {
                 platform: source.platform.to_string(),
                 chat_id: source.chat_id.clone(),
@@ -28,8 +35,16 @@ impl Gateway {
                 thread_id: source.thread_id.clone(),
                 message_id: message.message_id.clone(),
                 text: message.text.clone(),
-                session_key: row.session_key.to_string(),
+                session_key: session_key.to_string(),
             }
+        });
+    }
+
+    pub(super) fn tell_delivery(&self, delivery: &DeliveryRef, event: &str) {
+        self.0.hooks.emit(&Event::WEBHOOK_RECEIVED, || WebhookReceived {
+            route: delivery.route.clone(),
+            event: event.to_owned(),
+            delivery_id: delivery.delivery_id.clone(),
         });
     }
 

@@ -16,8 +16,8 @@ use super::queries::{deliveries, inbox, outbox, sessions, status};
 use super::writer::{Work, Writer};
 use super::{
     Accepted, Admission, Counts, DeliveryAdmission, DeliveryRef, DeliveryRow, DeliveryWork, Failure, Finish, Finished,
-    InboxId, InboxRow, NewDelivery, NextSend, OutboxId, SendRecord, SentPart, SessionedMessage, Store, StoreError,
-    UncertainSends, Unfinished, migrations, repair, retention,
+    InboxId, InboxRow, NewDelivery, NextSend, OutboxId, Said, SendRecord, SentPart, SessionedMessage, Store,
+    StoreError, UncertainSends, Unfinished, migrations, repair, retention,
 };
 use crate::clock::Clock;
 use crate::session::{Remembered, Session, SessionKey};
@@ -310,6 +310,11 @@ impl Store for SqlStore {
     async fn history(&self, session_id: &str, messages: u32, chars: usize) -> Result<Vec<Remembered>, StoreError> {
         let history = self.read(async |conn| sessions::history(conn, session_id, messages, chars).await).await?;
         Ok(history.unwrap_or_default())
+    }
+
+    async fn said_in(&self, key: &SessionKey, limit: u32) -> Result<Vec<Said>, StoreError> {
+        let said = self.read(async |conn| sessions::said_in(conn, key.as_str(), i64::from(limit)).await).await?;
+        Ok(said.unwrap_or_default())
     }
 
     async fn sessions(&self, limit: u32) -> Result<Vec<Session>, StoreError> {

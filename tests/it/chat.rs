@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use insta::assert_snapshot;
+use serde_json::json;
 
 use crate::support::world::{World, run_test};
 
@@ -79,6 +80,197 @@ async fn the_model_remembers_the_conversation_until_it_is_reset() {
         Ok(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn fifty_chats_do_not_wait_for_a_slow_one_and_share_the_turns_there_are() {
+    let world = World::default().model_echoes().env("GATEWAY_ALLOW_ALL_USERS", "true").setting("limits: {turns: 4}");
+    run_test(world, async |t| {
+        for _ in 0..4 {
+            t.model.holds("slow");
+        }
+        let people: Vec<_> = (0..50).map(|n| t.telegram.user(1000 + n, "Somebody")).collect();
+        let said: Vec<_> = people.iter().enumerate().map(|(n, person)| person.says(&format!("question {n}"))).collect();
+        t.model.is_asked(4).await;
+        (0..3).for_each(|_| t.model.release());
+        t.telegram.wait_until("all but the slowest are answered", |telegram| telegram.sent().len() == 49).await?;
+        t.model.release();
+        let mut slow = 0;
+        for (n, person) in people.iter().enumerate() {
+            let heard = person.hears().await?;
+            assert_eq!(heard.reply_to, Some(said[n].message_id));
+            if heard.text == "slow" {
+                slow += 1;
+            } else {
+                assert_eq!(heard.text, format!("echo: question {n}"));
+            }
+        }
+        assert_eq!((slow, t.model.active_max()), (4, 4));
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn beyond_the_limit_a_waiting_message_is_refused_with_an_answer_and_the_rest_keep_their_order() {
+    run_test(World::default().setting("limits: {waiting_per_chat: 2}"), async |t| {
+        t.model.holds("answer 0").says("answer 1").says("answer 2");
+        let alice = t.telegram.alice();
+        let said: Vec<_> = (0..5).map(|n| alice.says(&format!("question {n}"))).collect();
+        for refused in &said[3..] {
+            let heard = alice.hears().await?;
+            let refusal =
+                "2 messages wait for an answer here already; this one was not taken. Please send it again later.";
+            assert_eq!(heard.text, refusal);
+            assert_eq!(heard.reply_to, Some(refused.message_id));
+        }
+        t.model.is_asked(1).await;
+        t.model.release();
+        for (n, said) in said[..3].iter().enumerate() {
+            let heard = alice.hears().await?;
+            assert_eq!((heard.text, heard.reply_to), (format!("answer {n}"), Some(said.message_id)));
+        }
+        assert_eq!(t.model.was_told(), ["question 0", "question 1", "question 2"]);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_model_that_fails_is_told_in_one_sentence_and_the_next_message_works() {
+    run_test(World::default(), async |t| {
+        t.expect_error("A turn failed.");
+        let alice = t.telegram.alice();
+        t.model.fails(400, &[], r#"{"error": {"message": "no such model"}}"#);
+        let said = alice.says("first");
+        let heard = alice.hears().await?;
+        assert_eq!(heard.reply_to, Some(said.message_id));
+        assert!(!heard.text.contains("no such model") && heard.text.lines().count() == 1, "{heard}");
+        // A server that is down is tried four times in all.
+        for _ in 0..4 {
+            t.model.fails(503, &[("retry-after", "0")], "down for maintenance");
+        }
+        alice.says("second");
+        let heard = alice.hears().await?;
+        assert!(heard.text.lines().count() == 1 && heard.text.contains("model"), "{heard}");
+        t.model.says("Here I am.");
+        alice.says("third");
+        assert_snapshot!(alice.hears().await?, @"Here I am.");
+        // The fake refuses a history that does not alternate; what was asked in vain is not lost.
+        let asked = t.model.requests().pop().unwrap().body.to_string();
+        assert!(asked.contains("first") && asked.contains("second"), "{asked}");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_silent_answer_is_remembered_and_not_sent() {
+    run_test(World::default(), async |t| {
+        t.model.says("[SILENT]").says("Yes?");
+        let alice = t.telegram.alice();
+        alice.says("psst");
+        t.idle().await?;
+        assert!(t.telegram.sent().is_empty());
+        alice.says("still there?");
+        assert_snapshot!(alice.hears().await?, @"Yes?");
+        assert_eq!(roles(&t.model.requests().pop().unwrap().body), ["system", "user", "assistant", "user"]);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_new_messages_with_something_to_read_are_answered() {
+    run_test(World::default(), async |t| {
+        let alice = t.telegram.alice();
+        t.model.says("A cat.");
+        alice.sends(json!({ "photo": [{ "file_id": "x" }], "caption": "what is this?" }));
+        assert_snapshot!(alice.hears().await?, @"A cat.");
+        assert_eq!(t.model.was_told_last(), "what is this?");
+        let said = alice.sends(json!({ "voice": { "file_id": "x" } }));
+        let heard = alice.hears().await?;
+        assert_snapshot!(heard, @"I can only read text so far. Please write what it is about.");
+        assert_eq!(heard.reply_to, Some(said.message_id));
+        for text in ["what is that?", "/new", "/stop"] {
+            let edited = json!({
+                "message_id": said.message_id, "date": 1, "edit_date": 2, "text": text,
+                "chat": { "id": 7, "type": "private" }, "from": { "id": 7, "is_bot": false, "first_name": "Alice" },
+            });
+            t.telegram.push_update("edited_message", &edited);
+        }
+        t.idle().await?;
+        assert_eq!(t.model.requests().len(), 1);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_message_that_comes_twice_is_answered_once() {
+    run_test(World::default(), async |t| {
+        t.model.says("Hello.");
+        let said = t.telegram.alice().says("Hi");
+        assert_snapshot!(t.telegram.alice().hears().await?, @"Hello.");
+        t.telegram.push_again(said.update_id);
+        t.idle().await?;
+        let sessions = t.cli(&["sessions", "list", "--json"]).await?.ok()?.json()?;
+        assert_eq!((&sessions[0]["key"], &sessions[0]["messages"]), (&json!("agent:main:telegram:dm:7"), &json!(2)));
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_chat_has_a_conversation_of_its_own() {
+    run_test(World::default().model_echoes().env("TELEGRAM_ALLOWED_USERS", "7, 8"), async |t| {
+        let (alice, bob) = (t.telegram.alice(), t.telegram.user(8, "Bob"));
+        for person in [&alice, &bob] {
+            person.says("my secret is tea");
+            person.hears().await?;
+        }
+        t.local.says("cli", "1", "hello").await?;
+        t.local.hears("cli", 1).await?;
+        bob.says("what did we say?");
+        bob.hears().await?;
+        assert_eq!(roles(&t.model.requests().pop().unwrap().body), ["system", "user", "assistant", "user"]);
+        let sessions = t.cli(&["sessions", "list", "--json"]).await?.ok()?.json()?;
+        let keys: Vec<_> =
+            sessions.as_array().unwrap().iter().map(|session| session["key"].as_str().unwrap()).collect();
+        assert_eq!(keys, ["agent:main:telegram:dm:8", "agent:main:local:dm:cli", "agent:main:telegram:dm:7"]);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_way_of_letting_people_in_works_and_without_one_nobody_gets_in() {
+    let ways: [(&[(&str, &str)], bool, bool); 6] = [
+        (&[], false, false),
+        (&[("TELEGRAM_ALLOWED_USERS", "")], false, false),
+        (&[("GATEWAY_ALLOWED_USERS", "7")], true, false),
+        (&[("TELEGRAM_ALLOWED_USERS", "*")], true, true),
+        (&[("GATEWAY_ALLOW_ALL_USERS", "true")], true, true),
+        (&[("TELEGRAM_ALLOW_ALL_USERS", "yes")], true, true),
+    ];
+    for (variables, alice, mallory) in ways {
+        let world = World::default().model_echoes().env("TELEGRAM_ALLOWED_USERS", "");
+        let world = variables.iter().fold(world, |world, (name, value)| world.env(name, value));
+        run_test(world, async |t| {
+            for (person, allowed) in [(t.telegram.alice(), alice), (t.telegram.mallory(), mallory)] {
+                person.says("hello");
+                person.says("/help");
+                if allowed {
+                    person.hears().await?;
+                    person.hears().await?;
+                }
+            }
+            t.idle().await?;
+            assert_eq!(t.model.requests().len(), usize::from(alice) + usize::from(mallory), "{variables:?}");
+            Ok(())
+        })
+        .await;
+    }
 }
 
 fn roles(body: &serde_json::Value) -> Vec<String> {

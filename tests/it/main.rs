@@ -3,6 +3,9 @@
 
 mod agent;
 mod chat;
+mod commands;
+mod delivery;
+mod hooks;
 mod store;
 mod support;
 mod telegram_adapter;

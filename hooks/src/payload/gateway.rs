@@ -50,7 +50,7 @@ pub struct SessionEnd {
     pub session_key: String,
     /// The session that is over.
     pub session_id: String,
-    /// Why: `reset`, `idle`, `daily`.
+    /// Why: `reset`, `webhook_complete`, `idle`, `daily`.
     pub reason: String,
 }
 

@@ -5,7 +5,7 @@ use hookgate_adapters::ChatType;
 use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
-use super::super::{Accepted, NewMessage};
+use super::super::{Accepted, NewMessage, Said};
 use super::{Conn, Db, Failure, Result, Tx, placeholders, runs};
 use crate::session::{Remembered, Role, Session, SessionKey, TurnStatus};
 
@@ -223,6 +223,19 @@ pub(in super::super) async fn history(
     }
     history.reverse();
     Ok(history)
+}
+
+/// The newest things a person said under a key, oldest first.
+pub(in super::super) async fn said_in(conn: &mut Conn, key: &str, limit: i64) -> Result<Vec<Said>> {
+    let newest: Vec<(i64, String, i64)> = sqlx::query_as::<Db, _>(
+        "select m.id, m.text, m.at from messages m join sessions s on s.id = m.session_id \
+         where s.session_key = $1 and m.role = 'user' order by m.id desc limit $2",
+    )
+    .bind(key)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(newest.into_iter().rev().map(|(id, text, at)| Said { id, text, at }).collect())
 }
 
 fn role_of(name: &str) -> Result<Role> {

@@ -101,12 +101,18 @@ pub(crate) struct FakeTelegram {
 
 struct Server {
     address: SocketAddr,
-    task: AbortHandle,
+    task: Mutex<AbortHandle>,
+}
+
+impl Server {
+    fn task(&self) -> MutexGuard<'_, AbortHandle> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.task.abort();
+        self.task().abort();
     }
 }
 
@@ -120,6 +126,8 @@ struct State {
     next_update: i64,
     next_message: i64,
     updates: BTreeMap<i64, Value>,
+    /// Every update there ever was.
+    pushed: BTreeMap<i64, Value>,
     allowed: Vec<String>,
     webhook: String,
     chats: HashMap<i64, Chat>,
@@ -161,7 +169,7 @@ impl FakeTelegram {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(serve(Arc::clone(&world), listener)).abort_handle();
-        let fake = Self { world, server: Arc::new(Server { address, task }) };
+        let fake = Self { world, server: Arc::new(Server { address, task: Mutex::new(task) }) };
         fake.user(7, "Alice");
         fake.user(66, "Mallory");
         fake
@@ -211,11 +219,34 @@ impl FakeTelegram {
             let mut state = self.state();
             let id = state.next_update;
             state.next_update += 1;
-            state.updates.insert(id, json!({"update_id": id, kind: content}));
+            let update = json!({"update_id": id, kind: content});
+            state.pushed.insert(id, update.clone());
+            state.updates.insert(id, update);
             id
         };
         self.world.changed();
         id
+    }
+
+    /// Sends an update again, as the service does after an offset was lost.
+    pub(crate) fn push_again(&self, update_id: i64) {
+        {
+            let mut state = self.state();
+            let update = state.pushed[&update_id].clone();
+            state.updates.insert(update_id, update);
+        }
+        self.world.changed();
+    }
+
+    /// Nobody listens at the service's address any more.
+    pub(crate) fn goes_away(&self) {
+        self.server.task().abort();
+    }
+
+    /// The service is back at its address.
+    pub(crate) async fn comes_back(&self) {
+        let listener = TcpListener::bind(self.server.address).await.unwrap();
+        *self.server.task() = tokio::spawn(serve(Arc::clone(&self.world), listener)).abort_handle();
     }
 
     /// The next calls of the method fail like this, one each.

@@ -4,6 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use eventsource_stream::Eventsource as _;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use serde_json::{Value, json};
 
 /// A browser with the token.
@@ -12,6 +15,30 @@ pub(crate) struct LocalChat {
     http: reqwest::Client,
     url: String,
     token: String,
+}
+
+/// The events of a chat.
+pub(crate) struct Watched(BoxStream<'static, Result<Value>>);
+
+impl Watched {
+    /// The next event; `None` when the gateway ended the stream.
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>> {
+        let next = tokio::time::timeout(Duration::from_secs(10), self.0.next()).await;
+        next.context("nothing happened in the chat")?.transpose()
+    }
+
+    /// The events up to the first of this type, it included.
+    pub(crate) async fn until(&mut self, kind: &str) -> Result<Vec<Value>> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await? {
+            let last = event["type"] == kind;
+            events.push(event);
+            if last {
+                return Ok(events);
+            }
+        }
+        bail!("the stream ended before {kind}: {events:#?}")
+    }
 }
 
 impl LocalChat {
@@ -44,6 +71,13 @@ impl LocalChat {
         let answer: Value = response.json().await?;
         anyhow::ensure!(status == 202, "{status}: {answer}");
         Ok(answer)
+    }
+
+    /// Follows a chat as the page does.
+    pub(crate) async fn watches(&self, chat: &str) -> Result<Watched> {
+        let response = self.request("GET", &format!("/api/events?chat={chat}")).send().await?.error_for_status()?;
+        let events = response.bytes_stream().eventsource();
+        Ok(Watched(events.map(|event| Ok(serde_json::from_str(&event?.data)?)).boxed()))
     }
 
     /// The lines of a chat, as a page that is opened now shows them: (role, text).

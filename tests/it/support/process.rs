@@ -2,6 +2,7 @@
 #![expect(dead_code, reason = "a model of the world has more than the conversations of one day need")]
 
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -49,13 +50,24 @@ impl Place {
         command
     }
 
+    /// Runs a command of the real binary to its end.
+    pub(crate) async fn run(&self, args: &[&str]) -> Result<Ran> {
+        run(self.command(args), "").await
+    }
+
     /// Starts the gateway and waits until it is ready.
     pub(crate) async fn start(&self) -> Result<Process> {
+        self.start_with(&["--log", "debug"]).await
+    }
+
+    /// The same with these arguments to `gateway run`.
+    pub(crate) async fn start_with(&self, args: &[&str]) -> Result<Process> {
         let log = self.home.path().join("gateway.log");
         let file = File::options().create(true).append(true).open(&log)?;
         let _ = std::fs::remove_file(self.home.path().join("console.json"));
         let child = self
-            .command(&["gateway", "run", "--log", "debug"])
+            .command(&["gateway", "run"])
+            .args(args)
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
@@ -71,6 +83,47 @@ pub(crate) fn hookgate(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hookgate"));
     command.env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin").env("HOOKGATE_HOME", home);
     command
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    /// Standard output as one JSON document.
+    pub(crate) fn json(&self) -> Result<Value> {
+        serde_json::from_str(&self.out).with_context(|| format!("{self:#?}"))
+    }
+
+    /// The same, of a command that succeeded.
+    pub(crate) fn ok(self) -> Result<Self> {
+        anyhow::ensure!(self.code == 0, "{self:#?}");
+        Ok(self)
+    }
+}
+
+/// Runs a command to its end with this standard input, while the test's own tasks go on.
+pub(crate) async fn run(mut command: Command, input: &str) -> Result<Ran> {
+    let input = input.to_owned();
+    let ran = tokio::task::spawn_blocking(move || {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut stdin = child.stdin.take().context("a pipe")?;
+        let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+        let output = child.wait_with_output()?;
+        // A command that does not read its input closes the pipe.
+        let _ = writer.join();
+        anyhow::Ok(output)
+    });
+    let output = tokio::time::timeout(PATIENCE, ran).await.context("the command did not end")???;
+    Ok(Ran {
+        code: output.status.code().context("ended by a signal")?,
+        out: String::from_utf8(output.stdout)?,
+        err: String::from_utf8(output.stderr)?,
+    })
 }
 
 /// A running gateway. It is killed when it is dropped.

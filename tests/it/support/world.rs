@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -16,6 +16,7 @@ use hookgate::gateway::Gateway;
 use hookgate::status::Ready;
 use hookgate_hooks::{Hook, Registry};
 use tempfile::TempDir;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::fmt::MakeWriter;
@@ -23,6 +24,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::fake_model::FakeModel;
 use super::fake_telegram::{FakeTelegram, TOKEN};
 use super::local::LocalChat;
+use super::process::{Ran, hookgate, run};
 use super::sender::Sender;
 
 /// The secret of the world's GitHub route.
@@ -41,6 +43,7 @@ pub(crate) struct World {
     routes: Vec<String>,
     env: BTreeMap<String, String>,
     echo: bool,
+    model_echoes: bool,
     telegram: bool,
     hooks: Arc<Registry>,
     home: Option<Arc<TempDir>>,
@@ -58,6 +61,7 @@ impl Default for World {
             routes: vec![route],
             env: BTreeMap::from([("TELEGRAM_ALLOWED_USERS".to_owned(), "7".to_owned())]),
             echo: false,
+            model_echoes: false,
             telegram: true,
             hooks: Arc::new(Registry::new()),
             home: None,
@@ -69,6 +73,12 @@ impl World {
     /// The built-in echo answers instead of the fake model.
     pub(crate) fn echo(mut self) -> Self {
         self.echo = true;
+        self
+    }
+
+    /// The model answers `echo: <last user text>` when it has no line left.
+    pub(crate) fn model_echoes(mut self) -> Self {
+        self.model_echoes = true;
         self
     }
 
@@ -164,7 +174,9 @@ pub(crate) struct Town {
     pub(crate) webhooks: Sender,
     pub(crate) home: Arc<TempDir>,
     pub(crate) gateway: Gateway,
+    pub(crate) hooks: Arc<Registry>,
     pub(crate) log: Log,
+    variables: BTreeMap<String, String>,
     expected_errors: Vec<String>,
     shutdown: CancellationToken,
     running: Option<JoinHandle<Result<Ended, hookgate::error::UserError>>>,
@@ -186,7 +198,7 @@ impl Town {
     /// Builds and starts the gateway. Needs a current-thread runtime, so that each test's log is its own.
     pub(crate) async fn begin(world: World) -> Result<Self> {
         let telegram = FakeTelegram::start().await;
-        let model = FakeModel::start().await;
+        let model = if world.model_echoes { FakeModel::echo().await } else { FakeModel::start().await };
         Self::begin_with(world, telegram, model).await
     }
 
@@ -222,7 +234,9 @@ impl Town {
             model,
             home,
             gateway,
+            hooks: world.hooks,
             log,
+            variables: world.env,
             expected_errors: Vec::new(),
             shutdown,
             running: Some(running),
@@ -232,6 +246,20 @@ impl Town {
             town.telegram.wait_until("the bot is polling", FakeTelegram::is_polled).await?;
         }
         Ok(town)
+    }
+
+    /// Every hook has been told what has happened so far.
+    pub(crate) async fn hooks_rest(&self) -> Result<()> {
+        self.idle().await?;
+        ensure!(self.hooks.drain(Duration::from_secs(10)).await == 0, "the hooks did not rest");
+        Ok(())
+    }
+
+    /// Runs a command of the real binary on the home.
+    pub(crate) async fn cli(&self, args: &[&str]) -> Result<Ran> {
+        let mut command = hookgate(self.home());
+        command.args(args).envs(&self.variables);
+        run(command, "").await
     }
 
     /// The home directory.
@@ -300,12 +328,21 @@ impl Town {
 
 /// What one test's gateway logs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<watch::Sender<Vec<u8>>>);
 
 impl Log {
     /// Everything so far.
     pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.0.borrow()).into_owned()
+    }
+
+    /// Waits until a text has been logged so often.
+    pub(crate) async fn shows(&self, part: &str, times: usize) -> Result<()> {
+        let mut log = self.0.subscribe();
+        let shown = log.wait_for(|log| String::from_utf8_lossy(log).matches(part).count() >= times);
+        let shown = tokio::time::timeout(Duration::from_secs(10), shown).await;
+        shown.with_context(|| format!("not logged: {part}"))??;
+        Ok(())
     }
 
     /// The lines logged as errors.
@@ -316,7 +353,7 @@ impl Log {
 
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(line);
+        self.0.send_modify(|log| log.extend_from_slice(line));
         Ok(line.len())
     }
 
