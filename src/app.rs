@@ -153,7 +153,7 @@ impl App {
             let listener =
                 server::bind("webhooks", &config.webhook.host, config.webhook.port).await.map_err(bind_error)?;
             summary.webhook_address = listener.local_addr().ok();
-            let webhooks = Arc::new(webhooks(&config, &gateway, &store, &hooks, &clock));
+            let webhooks = Arc::new(webhooks(&config, &gateway, &store, &clock));
             let routes = webhooks.subscriptions.current().await;
             summary.routes = routes.names();
             summary.routes_off = routes.off_lines();
@@ -320,17 +320,10 @@ fn rules(config: &Config) -> Rules {
     }
 }
 
-fn webhooks(
-    config: &Config,
-    gateway: &Gateway,
-    store: &Arc<dyn Store>,
-    hooks: &Arc<Registry>,
-    clock: &Clock,
-) -> Webhooks {
+fn webhooks(config: &Config, gateway: &Gateway, store: &Arc<dyn Store>, clock: &Clock) -> Webhooks {
     Webhooks {
         gateway: gateway.clone(),
         store: Arc::clone(store),
-        hooks: Arc::clone(hooks),
         subscriptions: Subscriptions::open(
             config.home.join(FILE_NAME),
             config.webhook.routes.clone(),

@@ -197,14 +197,20 @@ impl Gateway {
                 DeliveryWork::Turn(turn) => Some(turn.session_key.clone()),
                 DeliveryWork::Ignore | DeliveryWork::Send(_) => None,
             };
-            let targets = match &delivery.work {
+            let named = (delivery.delivery.clone(), delivery.event.clone(), delivery.target.clone());
+            let targets: Vec<_> = match &delivery.work {
                 DeliveryWork::Send(replies) => replies.iter().map(|reply| reply.target.clone()).collect(),
                 DeliveryWork::Ignore | DeliveryWork::Turn(_) => Vec::new(),
             };
+            let sends = matches!(delivery.work, DeliveryWork::Send(_));
             let admission = gateway.0.health.watch(gateway.0.store.accept_delivery(delivery).await)?;
-            if let DeliveryAdmission::New { inbox, .. } = &admission {
+            if let DeliveryAdmission::New { inbox, outbox } = &admission {
+                let (delivery, event, target) = named;
+                gateway.tell_webhook_received(&delivery, event);
                 if let (Some(id), Some(key)) = (inbox, &key) {
                     gateway.dispatch(*id, key, Order::QueuedForSure);
+                } else if sends && outbox.is_empty() {
+                    gateway.settle(&delivery, &target, &Ok(()));
                 }
                 targets.iter().for_each(|target| gateway.send_waiting(target));
             }

@@ -5,7 +5,7 @@ use hookgate_adapters::Source;
 use hookgate_hooks::payload::{
     AgentEnd, AgentStart, Command, DispatchEvent, DispatchMedia, DispatchSource, Excerpt, MessageReceived, MessageSent,
     NewSession, OnSessionFinalize, OnSessionReset, PreGatewayDispatch, SessionEnd, SessionReset, SessionStart,
-    TurnStatus,
+    TurnStatus, WebhookReceived,
 };
 use hookgate_hooks::{Directive, Event};
 
@@ -13,7 +13,7 @@ use super::Gateway;
 use super::handle::Call;
 use crate::agent::TurnOutcome;
 use crate::session::{Session, SessionKey};
-use crate::store::{InboxRow, OutboxRow};
+use crate::store::{DeliveryRef, InboxRow, OutboxRow};
 
 impl Gateway {
     pub(super) fn tell_received(&self, row: &InboxRow) {
@@ -31,6 +31,11 @@ impl Gateway {
                 session_key: row.session_key.to_string(),
             }
         });
+    }
+
+    pub(super) fn tell_webhook_received(&self, delivery: &DeliveryRef, event: String) {
+        let DeliveryRef { route, delivery_id } = delivery.clone();
+        self.0.hooks.emit(&Event::WEBHOOK_RECEIVED, || WebhookReceived { route, event, delivery_id });
     }
 
     pub(super) async fn ask_dispatch(&self, row: &InboxRow) -> Directive {

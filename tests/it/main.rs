@@ -6,3 +6,5 @@ mod chat;
 mod support;
 mod telegram_adapter;
 mod telegram_format;
+mod webhook_cli;
+mod webhooks;

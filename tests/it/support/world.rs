@@ -44,6 +44,7 @@ pub(crate) struct World {
     telegram: bool,
     hooks: Arc<Registry>,
     home: Option<Arc<TempDir>>,
+    warnings: bool,
 }
 
 impl Default for World {
@@ -61,6 +62,7 @@ impl Default for World {
             telegram: true,
             hooks: Arc::new(Registry::new()),
             home: None,
+            warnings: false,
         }
     }
 }
@@ -112,6 +114,12 @@ impl World {
     /// Uses the home of another world, for a second life.
     pub(crate) fn at_home_of(mut self, town: &Town) -> Self {
         self.home = Some(Arc::clone(&town.home));
+        self
+    }
+
+    /// The configuration may have warnings.
+    pub(crate) fn with_warnings(mut self) -> Self {
+        self.warnings = true;
         self
     }
 
@@ -168,7 +176,7 @@ pub(crate) struct Town {
     expected_errors: Vec<String>,
     shutdown: CancellationToken,
     running: Option<JoinHandle<Result<Ended, hookgate::error::UserError>>>,
-    _log_guard: tracing::subscriber::DefaultGuard,
+    log_guard: Option<tracing::subscriber::DefaultGuard>,
 }
 
 /// Runs a test in a world of its own, and ends that world strictly.
@@ -206,7 +214,7 @@ impl Town {
         std::fs::write(home.path().join("config.yaml"), world.config_yaml(&telegram, &model))?;
         let loaded = config::load(LoadOptions { home: Some(home.path().to_owned()), environment: world.env.clone() });
         let config = loaded.config.with_context(|| format!("{:#?}", loaded.problems))?;
-        ensure!(loaded.problems.is_empty(), "{:#?}", loaded.problems);
+        ensure!(world.warnings || loaded.problems.is_empty(), "{:#?}", loaded.problems);
         let app = App::build(config, Options { hooks: Arc::clone(&world.hooks), ..Options::default() }).await?;
         let summary = app.summary().clone();
         let page = summary.page().context("the console is on")?.to_owned();
@@ -226,7 +234,7 @@ impl Town {
             expected_errors: Vec::new(),
             shutdown,
             running: Some(running),
-            _log_guard: log_guard,
+            log_guard: Some(log_guard),
         };
         if world.telegram {
             town.telegram.wait_until("the bot is polling", FakeTelegram::is_polled).await?;
@@ -267,6 +275,19 @@ impl Town {
         let running = self.running.take().context("the gateway runs")?;
         let ended = tokio::time::timeout(Duration::from_secs(40), running).await.context("the gateway did not stop")?;
         Ok(ended??)
+    }
+
+    /// Stops the gateway if it runs, and starts another on the same home among the same people.
+    pub(crate) async fn live_again(&mut self, world: World) -> Result<()> {
+        if self.running.is_some() {
+            self.stop().await?;
+        }
+        // The one guard goes before the other comes, or it would take the new log away.
+        self.log_guard = None;
+        let world = world.at_home_of(self);
+        let model = std::mem::replace(&mut self.model, FakeModel::start().await);
+        *self = Self::begin_with(world, self.telegram.clone(), model).await?;
+        Ok(())
     }
 
     async fn end(&mut self) -> Result<()> {
