@@ -199,23 +199,23 @@ impl Gateway {
                 DeliveryWork::Turn(turn) => (Some(turn.session_key.clone()), gateway.to_be_told(turn)),
                 DeliveryWork::Ignore | DeliveryWork::Send(_) => (None, None),
             };
-            let targets: Option<Vec<_>> = match &delivery.work {
-                DeliveryWork::Send(replies) => Some(replies.iter().map(|reply| reply.target.clone()).collect()),
-                DeliveryWork::Ignore | DeliveryWork::Turn(_) => None,
+            let targets: Vec<_> = match &delivery.work {
+                DeliveryWork::Send(replies) => replies.iter().map(|reply| reply.target.clone()).collect(),
+                DeliveryWork::Ignore | DeliveryWork::Turn(_) => Vec::new(),
             };
-            let (named, event) = (delivery.delivery.clone(), delivery.event.clone());
+            let sends = matches!(delivery.work, DeliveryWork::Send(_));
+            let (named, event, target) = (delivery.delivery.clone(), delivery.event.clone(), delivery.target.clone());
             let admission = gateway.0.health.watch(gateway.0.store.accept_delivery(delivery).await)?;
-            if let DeliveryAdmission::New { inbox, .. } = &admission {
+            if let DeliveryAdmission::New { inbox, outbox } = &admission {
                 gateway.tell_delivery(&named, &event);
                 gateway.tell_received(told.as_ref());
                 if let (Some(id), Some(key)) = (inbox, &key) {
                     gateway.dispatch(*id, key, Order::QueuedForSure);
-                }
-                match targets.as_deref() {
+                } else if sends && outbox.is_empty() {
                     // To the log only: the record is the delivery.
-                    Some([]) => gateway.settle(&named, "log", &Ok(())),
-                    targets => targets.unwrap_or_default().iter().for_each(|target| gateway.send_waiting(target)),
+                    gateway.settle(&named, &target, &Ok(()));
                 }
+                targets.iter().for_each(|target| gateway.send_waiting(target));
             }
             Ok(admission)
         })

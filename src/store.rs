@@ -74,6 +74,16 @@ pub enum Target {
     Chat(ChatTarget),
 }
 
+/// `log`, `telegram:42`.
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Log => f.write_str("log"),
+            Self::Chat(chat) => chat.fmt(f),
+        }
+    }
+}
+
 /// Names a webhook delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeliveryRef {

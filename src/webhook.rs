@@ -90,7 +90,7 @@ pub(crate) fn routes(webhooks: Arc<Webhooks>) -> Router {
         headers: HeaderMap,
         body: Body,
     ) -> Response {
-        answer(receive(&webhooks, &route, peer, headers, body).await)
+        take(webhooks, route, peer, headers, body).await
     }
 
     async fn profiled(
@@ -100,7 +100,13 @@ pub(crate) fn routes(webhooks: Arc<Webhooks>) -> Router {
         headers: HeaderMap,
         body: Body,
     ) -> Response {
-        answer(receive(&webhooks, &route, peer, headers, body).await)
+        take(webhooks, route, peer, headers, body).await
+    }
+
+    /// In a task of its own: a sender that hangs up once everything is sent has sent it all the same.
+    async fn take(webhooks: Arc<Webhooks>, route: String, peer: Peer, headers: HeaderMap, body: Body) -> Response {
+        let task = tokio::spawn(async move { receive(&webhooks, &route, peer, headers, body).await });
+        answer(task.await.unwrap_or(Err(Refusal::Unavailable)))
     }
 
     Router::new()
@@ -125,6 +131,7 @@ enum Refusal {
     BadTarget,
     Conflict(String),
     Unavailable,
+    Stopping,
 }
 
 /// How a request that was taken is answered.
@@ -145,6 +152,9 @@ async fn receive(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Receipt, Refusal> {
+    if webhooks.gateway.is_draining() {
+        return Err(Refusal::Stopping);
+    }
     let routes = webhooks.subscriptions.current().await;
     let route = routes.routes.get(name).ok_or_else(|| Refusal::UnknownRoute(name.to_owned()))?;
     if !route.enabled {
@@ -166,8 +176,7 @@ async fn receive(
     let ticket = match webhooks.limits.routes.take(name.to_owned(), per_minute, Instant::now()) {
         Ok(ticket) => ticket,
         Err(wait) => {
-            // A repeat of what is known is answered as such, and costs the route nothing.
-            let known = webhooks.store.known_delivery(&delivery, &body_hash).await.map_err(unavailable)?;
+            let known = known(webhooks, &delivery, &body_hash).await?;
             return known.map_or(Err(Refusal::RateLimited(wait)), |known| repeated(&known, delivery));
         }
     };
@@ -180,7 +189,18 @@ async fn receive(
         missing: route.missing,
         raw_limit: route.raw_limit,
     };
-    let work = if wanted { work(webhooks, route, &context, &delivery)? } else { Work::ignored() };
+    let work = if wanted { work(webhooks, route, &context, &delivery) } else { Ok(Work::ignored()) };
+    let work = match work {
+        Ok(work) => work,
+        Err(refusal) => {
+            let Some(known) = known(webhooks, &delivery, &body_hash).await? else {
+                ticket.keep();
+                return Err(refusal);
+            };
+            webhooks.limits.routes.refund(ticket);
+            return repeated(&known, delivery);
+        }
+    };
     let settled = webhooks.gateway.follow(&delivery);
     let new = NewDelivery {
         delivery: delivery.clone(),
@@ -191,11 +211,15 @@ async fn receive(
         work: work.what,
     };
     let sends = matches!(new.work, DeliveryWork::Send(_));
-    let (inbox, outbox) = match webhooks.gateway.accept_delivery(new).await.map_err(unavailable)? {
-        DeliveryAdmission::New { inbox, outbox } => (inbox, outbox),
-        known => {
+    let inbox = match webhooks.gateway.accept_delivery(new).await {
+        Ok(DeliveryAdmission::New { inbox, .. }) => inbox,
+        Ok(known) => {
             webhooks.limits.routes.refund(ticket);
             return repeated(&known, delivery);
+        }
+        Err(error) => {
+            webhooks.limits.routes.refund(ticket);
+            return Err(unavailable(error));
         }
     };
     ticket.keep();
@@ -206,8 +230,7 @@ async fn receive(
     if !sends {
         return Ok(Receipt::Ignored { event });
     }
-    let outcome = if outbox.is_empty() { Some(Ok(())) } else { settled.within(webhooks.deliver_wait).await };
-    Ok(match outcome {
+    Ok(match settled.within(webhooks.deliver_wait).await {
         Some(Ok(())) => Receipt::Delivered { route, target: work.answered_target, delivery_id },
         Some(Err(_)) => Receipt::NotDelivered { delivery_id },
         None => Receipt::Queued { route, target: work.answered_target, delivery_id },
@@ -312,10 +335,7 @@ fn work(
         Refusal::BadTarget
     })?;
     let names = |name: &dyn Fn(&Target) -> String| targets.iter().map(name).collect::<Vec<_>>().join(",");
-    let target = names(&|target| match target {
-        Target::Log => "log".into(),
-        Target::Chat(chat) => chat.to_string(),
-    });
+    let target = names(&Target::to_string);
     let answered_target = names(&|target| match target {
         Target::Log => "log".into(),
         Target::Chat(chat) => chat.platform.to_string(),
@@ -323,7 +343,7 @@ fn work(
     let what = if route.deliver_only {
         DeliveryWork::Send(replies(webhooks, &targets, &rendered.text, delivery))
     } else {
-        let source = source(route, context, delivery);
+        let source = source(route, context, delivery)?;
         DeliveryWork::Turn(Box::new(SessionedMessage {
             session_key: webhooks.gateway.session_key(&source),
             accepted: Accepted {
@@ -364,17 +384,17 @@ fn replies(webhooks: &Webhooks, targets: &[Target], text: &str, delivery: &Deliv
 }
 
 /// Where a webhook's turn comes from (`spec/hermes-gateway.md` §1.13).
-fn source(route: &Route, context: &RenderContext<'_>, delivery: &DeliveryRef) -> Source {
+fn source(route: &Route, context: &RenderContext<'_>, delivery: &DeliveryRef) -> Result<Source, Refusal> {
     let chat_id = match &route.session {
         SessionChoice::Delivery => format!("webhook:{}:{}", route.name, delivery.delivery_id),
         SessionChoice::Route => format!("webhook:{}", route.name),
         SessionChoice::Template(session) => {
-            let rendered = template::render(session, context).map(|rendered| rendered.text).unwrap_or_default();
-            let name: String = rendered.trim().chars().take(200).collect();
+            let rendered = template::render(session, context).map_err(|missing| Refusal::MissingPath(missing.path))?;
+            let name: String = rendered.text.trim().chars().take(200).collect();
             format!("webhook:{}:session:{name}", route.name)
         }
     };
-    Source {
+    Ok(Source {
         platform: Platform::Webhook,
         account: String::new(),
         chat_id,
@@ -384,7 +404,7 @@ fn source(route: &Route, context: &RenderContext<'_>, delivery: &DeliveryRef) ->
         user_name: Some(route.name.clone()),
         thread_id: None,
         is_bot: false,
-    }
+    })
 }
 
 impl Webhooks {
@@ -407,6 +427,15 @@ fn repeated(known: &DeliveryAdmission, delivery: DeliveryRef) -> Result<Receipt,
             Ok(Receipt::Duplicate { delivery_id })
         }
     }
+}
+
+/// What a delivery that came before is; a repeat is answered as such and costs the route nothing.
+async fn known(
+    webhooks: &Webhooks,
+    delivery: &DeliveryRef,
+    body_hash: &str,
+) -> Result<Option<DeliveryAdmission>, Refusal> {
+    webhooks.store.known_delivery(delivery, body_hash).await.map_err(unavailable)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the form map_err wants")]
@@ -456,10 +485,9 @@ fn answer(outcome: Result<Receipt, Refusal>) -> Response {
         Err(Refusal::BadRequest) => error(StatusCode::BAD_REQUEST, "Bad request".into()),
         Err(Refusal::NoSecret) => error(StatusCode::FORBIDDEN, "Webhook route is missing an HMAC secret".into()),
         Err(Refusal::BadSignature) => error(StatusCode::UNAUTHORIZED, "Invalid signature".into()),
-        Err(Refusal::TooManyFailures(wait)) => {
-            retry(StatusCode::TOO_MANY_REQUESTS, wait, "Too many invalid signatures")
+        Err(Refusal::TooManyFailures(wait) | Refusal::RateLimited(wait)) => {
+            retry(StatusCode::TOO_MANY_REQUESTS, wait, "Rate limit exceeded")
         }
-        Err(Refusal::RateLimited(wait)) => retry(StatusCode::TOO_MANY_REQUESTS, wait, "Rate limit exceeded"),
         Err(Refusal::CannotParse) => error(StatusCode::BAD_REQUEST, "Cannot parse body".into()),
         Err(Refusal::MissingPath(path)) => error(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -474,6 +502,9 @@ fn answer(outcome: Result<Receipt, Refusal>) -> Response {
         ),
         Err(Refusal::Unavailable) => {
             retry(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(5), "The gateway cannot store now")
+        }
+        Err(Refusal::Stopping) => {
+            retry(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(5), "The gateway is stopping")
         }
     }
 }

@@ -41,7 +41,7 @@ impl Gateway {
         let decided = self.0.lanes.take_decided(id);
         let Some(Some(row)) = self.until_stored(|| self.0.store.claim(id)).await else { return };
         if row.attempts > ATTEMPTS {
-            return self.answer(&row, &texts::given_up(row.attempts - 1)).await;
+            return self.store_failure(&row, None, texts::given_up(row.attempts - 1)).await;
         }
         let Some(row) = self.ask_policy(row, decided).await else { return };
         if row.accepted.delivery.is_none() && !self.0.access.allows(&row.accepted.message.source) {
@@ -52,7 +52,7 @@ impl Gateway {
         }
         match self.command_of(&row) {
             Some(call) => self.run_command(&row, key, lane, call).await,
-            None if row.accepted.message.text.trim().is_empty() => self.answer(&row, texts::ONLY_TEXT).await,
+            None if row.accepted.message.text.trim().is_empty() => self.answer_blank(&row).await,
             None if lane == Lane::AtOnce => self.queue(row, key).await,
             None => self.run_turn(&row, key, stop).await,
         }
@@ -222,7 +222,11 @@ impl Gateway {
             TurnOutcome::Answer(answer) => self.store_answer(row, session.id, text, answer).await,
             TurnOutcome::Failed { for_user, cause } => {
                 tracing::error!(session_id = %session.id, platform = %source.platform, chat_id = %source.chat_id, %cause, "A turn failed.");
-                self.store_failure(row, session.id, text, for_user).await;
+                let messages = vec![
+                    NewMessage { role: Role::User, text, status: TurnStatus::Failed },
+                    NewMessage { role: Role::Assistant, text: for_user.clone(), status: TurnStatus::Failed },
+                ];
+                self.store_failure(row, Some((session.id, messages)), for_user).await;
             }
         }
     }
@@ -245,15 +249,12 @@ impl Gateway {
         self.finish_turn(row, finish).await;
     }
 
-    async fn store_failure(&self, row: &InboxRow, session_id: String, text: String, for_user: String) {
+    /// Ends a message with words about why it has no answer. A delivery has failed: it may be sent again.
+    async fn store_failure(&self, row: &InboxRow, remember: Option<(String, Vec<NewMessage>)>, for_user: String) {
         let replies =
             self.replies(row, &for_user).into_iter().map(|reply| NewReply { delivery: None, ..reply }).collect();
-        let messages = vec![
-            NewMessage { role: Role::User, text, status: TurnStatus::Failed },
-            NewMessage { role: Role::Assistant, text: for_user.clone(), status: TurnStatus::Failed },
-        ];
         let finish = Finish {
-            remember: Some((session_id, messages)),
+            remember,
             replies,
             end_session: ends_with_its_delivery(row),
             delivery: row.accepted.delivery.clone().map(|delivery| (delivery, Err(for_user))),
@@ -266,7 +267,8 @@ impl Gateway {
         let delivery = finish.delivery.clone();
         let Some(finished) = self.finish(row, finish).await else { return };
         if let Some((delivery, outcome)) = delivery {
-            self.settle(&delivery, "log", &outcome);
+            let targets: Vec<String> = row.accepted.deliver.iter().map(Target::to_string).collect();
+            self.settle(&delivery, &targets.join(","), &outcome);
         }
         if let Some(session_id) = finished.ended_session {
             self.tell_session_end(&row.accepted.message.source, &row.session_key, &session_id, "webhook_complete");
@@ -294,8 +296,19 @@ impl Gateway {
 
     /// Ends a message with one text in its chat.
     async fn answer(&self, row: &InboxRow, text: &str) {
-        let finish = Finish { replies: self.replies(row, text), ..Finish::default() };
-        self.finish(row, finish).await;
+        let replies = self.replies(row, text);
+        // A delivery follows its replies; without any it ends here.
+        let delivery = row.accepted.delivery.clone().filter(|_| replies.is_empty());
+        let delivery = delivery.map(|delivery| (delivery, Ok(())));
+        self.finish_turn(row, Finish { replies, delivery, ..Finish::default() }).await;
+    }
+
+    /// There is nothing to ask. A person is told so; a template that renders to nothing has nothing to say.
+    async fn answer_blank(&self, row: &InboxRow) {
+        match row.accepted.delivery {
+            Some(_) => self.close(row).await,
+            None => self.answer(row, texts::ONLY_TEXT).await,
+        }
     }
 
     /// Ends a message without a word.

@@ -10,3 +10,5 @@ mod store;
 mod support;
 mod telegram_adapter;
 mod telegram_format;
+mod webhook_cli;
+mod webhooks;
