@@ -77,6 +77,8 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIME)
+                // Who closes its own side after the request still gets its answer.
+                .half_close(true)
                 .serve_connection(TokioIo::new(stream), service);
             tokio::pin!(connection);
             // An error here is a peer that went away or spoke nonsense; it has its own logs.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{DefaultBodyLimit, Extension, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
@@ -39,6 +39,10 @@ use template::RenderContext;
 
 /// A body that has not arrived by then is given up.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// So much of a refused body is read, at most so long: a sender that writes all of it before it reads would not hear why,
+/// since the end of a connection with unread bytes takes what was answered away.
+const DISCARDED: usize = 16 << 20;
+const DISCARD_TIME: Duration = Duration::from_secs(5);
 /// Routes and client addresses that are counted at once.
 const KEYS: usize = 10_000;
 
@@ -105,7 +109,15 @@ pub(crate) fn routes(webhooks: Arc<Webhooks>) -> Router {
 
     /// In a task of its own: a sender that hangs up once everything is sent has sent it all the same.
     async fn take(webhooks: Arc<Webhooks>, route: String, peer: Peer, headers: HeaderMap, body: Body) -> Response {
-        let task = tokio::spawn(async move { receive(&webhooks, &route, peer, headers, body).await });
+        let task = tokio::spawn(async move {
+            let mut body = body.into_data_stream();
+            let outcome = receive(&webhooks, &route, peer, &headers, &mut body).await;
+            // A body that broke off or stopped has nothing more to read.
+            if !matches!(outcome, Ok(_) | Err(Refusal::BadRequest)) {
+                discard(&headers, &mut body).await;
+            }
+            outcome
+        });
         answer(task.await.unwrap_or(Err(Refusal::Unavailable)))
     }
 
@@ -149,8 +161,8 @@ async fn receive(
     webhooks: &Webhooks,
     name: &str,
     peer: Peer,
-    headers: HeaderMap,
-    body: Body,
+    headers: &HeaderMap,
+    body: &mut BodyDataStream,
 ) -> Result<Receipt, Refusal> {
     if webhooks.gateway.is_draining() {
         return Err(Refusal::Stopping);
@@ -160,15 +172,15 @@ async fn receive(
     if !route.enabled {
         return Err(Refusal::Disabled(name.to_owned()));
     }
-    let body = read_body(&headers, body, webhooks.max_body_bytes).await?;
-    verify(webhooks, route, client_address(webhooks, peer, &headers), &headers, &body)?;
+    let body = read_body(headers, body, webhooks.max_body_bytes).await?;
+    verify(webhooks, route, client_address(webhooks, peer, headers), headers, &body)?;
 
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let payload = Payload::parse(content_type, &body).map_err(|_| Refusal::CannotParse)?;
-    let event = payload::event_type(&headers, &payload);
+    let event = payload::event_type(headers, &payload);
     let delivery = DeliveryRef {
         route: name.to_owned(),
-        delivery_id: signature::delivery_id(&headers, Some(&payload), &route.scheme, &body),
+        delivery_id: signature::delivery_id(headers, Some(&payload), &route.scheme, &body),
     };
     let body_hash = signature::body_hash(&body);
 
@@ -180,12 +192,12 @@ async fn receive(
             return known.map_or(Err(Refusal::RateLimited(wait)), |known| repeated(&known, delivery));
         }
     };
-    let wanted = payload::matches_events(&route.events, &event, &headers, &payload);
+    let wanted = payload::matches_events(&route.events, &event, headers, &payload);
     let context = RenderContext {
         payload: &payload,
         event: &event,
         route: name,
-        headers: &headers,
+        headers,
         missing: route.missing,
         raw_limit: route.raw_limit,
     };
@@ -238,13 +250,12 @@ async fn receive(
 }
 
 /// The whole body, at most `limit` bytes of it, inclusive.
-async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Refusal> {
+async fn read_body(headers: &HeaderMap, chunks: &mut BodyDataStream, limit: usize) -> Result<Bytes, Refusal> {
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(Refusal::TooLarge);
     }
     let read = async {
-        let mut chunks = body.into_data_stream();
         let Some(first) = chunks.next().await else { return Ok(Bytes::new()) };
         let first = first.map_err(|_| Refusal::BadRequest)?;
         if first.len() > limit {
@@ -267,6 +278,21 @@ async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> Result<Byte
         }
     };
     tokio::time::timeout(BODY_TIME, read).await.unwrap_or(Err(Refusal::BadRequest))
+}
+
+/// Reads what is left of a refused body.
+async fn discard(headers: &HeaderMap, chunks: &mut BodyDataStream) {
+    if headers.contains_key(header::EXPECT) {
+        return; // The sender waits for our word before it sends any.
+    }
+    let read = async {
+        let mut left = DISCARDED;
+        while let Some(Ok(chunk)) = chunks.next().await {
+            let Some(rest) = left.checked_sub(chunk.len()) else { break };
+            left = rest;
+        }
+    };
+    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
 fn verify(webhooks: &Webhooks, route: &Route, client: IpAddr, headers: &HeaderMap, body: &[u8]) -> Result<(), Refusal> {

@@ -288,11 +288,14 @@ async fn list(context: &Context, config: &Config) -> Result<u8, UserError> {
     Ok(0)
 }
 
+/// The route of a name, as it is typed or as `subscribe` would write it.
 async fn find(config: &Config, name: &str) -> Result<std::sync::Arc<Route>, UserError> {
     let set = routes(config).await;
-    if let Some(route) = set.routes.get(name) {
+    let normal = subscriptions::normal_name(name).ok();
+    if let Some(route) = [Some(name), normal.as_deref()].into_iter().flatten().find_map(|name| set.routes.get(name)) {
         return Ok(std::sync::Arc::clone(route));
     }
+    let name = normal.as_deref().unwrap_or(name);
     let off = set.off_lines().into_iter().find(|line| line.starts_with(&format!("{name}: ")));
     Err(UserError::failed(match off {
         Some(line) => format!("The route is off: {line}."),
@@ -302,6 +305,7 @@ async fn find(config: &Config, name: &str) -> Result<std::sync::Arc<Route>, User
 
 async fn show(context: &Context, config: &Config, name: &str, with_secret: bool) -> Result<u8, UserError> {
     let route = find(config, name).await?;
+    let name = route.name.as_str();
     let secret = route.secrets.first().filter(|_| with_secret).map(|secret| secret.expose_secret().to_owned());
     let mut report = described(&route);
     report["name"] = json!(name);
@@ -327,6 +331,7 @@ async fn test(
     event: &str,
 ) -> Result<u8, UserError> {
     let route = find(config, name).await?;
+    let name = route.name.as_str();
     let body = payload.unwrap_or_else(|| {
         json!({ "test": true, "event_type": event, "message": "A test delivery from hookgate webhook test" })
             .to_string()

@@ -761,15 +761,32 @@ impl<'v> Parser<'v> {
                 return None;
             }
         };
-        if targets.iter().all(|target| matches!(target.trim(), "" | "log")) && extra.chat_id.is_some() {
-            let suggestion = Some("set `deliver`, for example to `telegram`".to_owned());
-            self.warn("deliver_extra.chat_id", "does nothing while `deliver` is `log`", suggestion);
-        }
+        self.check_extra_chat(&targets, &extra);
         let mut parsed = Vec::new();
         for target in targets {
             parsed.push(self.target(target.trim(), &extra, defaults)?);
         }
         if parsed.len() > 1 { Some(Deliver::Many(parsed)) } else { parsed.pop() }
+    }
+
+    /// Warns of a `chat_id` that no target takes.
+    fn check_extra_chat(&mut self, targets: &[&str], extra: &Extra) {
+        let Some(chat_id) = &extra.chat_id else { return };
+        let is_log = |target: &&&str| matches!(target.trim(), "" | "log");
+        let chats: Vec<&str> = targets.iter().filter(|target| !is_log(target)).copied().collect();
+        if chats.is_empty() {
+            let suggestion = Some("set `deliver`, for example to `telegram`".to_owned());
+            self.warn("deliver_extra.chat_id", "does nothing while `deliver` is `log`", suggestion);
+            return;
+        }
+        let named = |target: &str| split_target(target).get(1).map(|chat| chat.trim().to_owned());
+        if chats.iter().all(|target| named(target).is_some())
+            && let Some(target) = chats.iter().find(|target| named(target).as_ref() != Some(chat_id))
+        {
+            let target = target.trim();
+            let message = format!("does nothing: `deliver` names the chat already, as `{target}`");
+            self.warn("deliver_extra.chat_id", message, None);
+        }
     }
 
     fn extra(&mut self) -> Extra {
@@ -822,15 +839,6 @@ impl<'v> Parser<'v> {
             let suggestion = Some("set TELEGRAM_BOT_TOKEN, or deliver elsewhere".to_owned());
             self.error("deliver", "goes to Telegram, which is not configured", suggestion);
             return None;
-        }
-        if let (Some(chat), Some(other)) = (explicit(1), &extra.chat_id)
-            && chat != *other
-        {
-            self.warn(
-                "deliver_extra.chat_id",
-                format!("does nothing: `deliver` names the chat already, as `{text}`"),
-                None,
-            );
         }
         let mut thread_id = explicit(2).or_else(|| extra.thread_id.clone());
         let chat_id = match (explicit(1).or_else(|| extra.chat_id.clone()), platform) {

@@ -129,7 +129,7 @@ impl Subscriptions {
         let static_routes = static_routes.into_iter().map(|(name, route)| (name, Arc::new(route))).collect();
         let state = State { seen: Seen::Nothing, content: None, set: Arc::default() };
         let shared = Arc::new(Shared { path, static_routes, defaults, state: Mutex::new(state) });
-        shared.reload();
+        shared.reload().log(&shared);
         Self { shared, reading: tokio::sync::Mutex::new(()) }
     }
 
@@ -147,7 +147,7 @@ impl Subscriptions {
         }
         let shared = Arc::clone(&self.shared);
         match tokio::task::spawn_blocking(move || shared.reload()).await {
-            Ok(set) => set,
+            Ok(reading) => reading.log(&self.shared),
             Err(_) => self.last(),
         }
     }
@@ -175,7 +175,7 @@ impl Shared {
     }
 
     /// Reads the file, blocking.
-    fn reload(&self) -> Arc<RouteSet> {
+    fn reload(&self) -> Reading {
         let read = read_file(&self.path, SystemTime::now());
         let mut state = self.lock();
         let before = Arc::clone(&state.set);
@@ -184,7 +184,7 @@ impl Shared {
                 let is_same = state.seen != Seen::Nothing && state.content == content;
                 state.seen = seen;
                 if is_same {
-                    return before;
+                    return Reading { now: Arc::clone(&before), before };
                 }
                 let parsed = content.as_deref().map_or_else(|| Ok(Map::new()), parse_file);
                 state.content = content;
@@ -204,9 +204,8 @@ impl Shared {
                 kept
             }
         };
-        self.log_differences(&before, &set);
         state.set = Arc::new(set);
-        Arc::clone(&state.set)
+        Reading { now: Arc::clone(&state.set), before }
     }
 
     fn build(&self, subscriptions: &Map<String, Value>) -> RouteSet {
@@ -233,10 +232,19 @@ impl Shared {
         set.routes.extend(self.static_routes.iter().map(|(name, route)| (name.clone(), Arc::clone(route))));
         set
     }
+}
 
+/// What was served before and after a reading.
+struct Reading {
+    before: Arc<RouteSet>,
+    now: Arc<RouteSet>,
+}
+
+impl Reading {
     /// Tells what is new since the last reading, each thing once.
-    fn log_differences(&self, before: &RouteSet, now: &RouteSet) {
-        let path = self.path.display();
+    fn log(self, shared: &Shared) -> Arc<RouteSet> {
+        let Self { before, now } = self;
+        let path = shared.path.display();
         match (&before.file_error, &now.file_error) {
             (old, Some(error)) if old.as_ref() != Some(error) => {
                 tracing::error!(file = %path, "cannot read the subscriptions, those read before stay: {error}");
@@ -254,6 +262,7 @@ impl Shared {
                 tracing::warn!(route = %entry.0, "{problem}");
             }
         }
+        now
     }
 }
 
