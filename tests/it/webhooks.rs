@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use async_trait::async_trait;
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use hookgate::store::{DeliveryRow, SqlStore, Store as _};
-use hookgate_hooks::{Event, Hook, HookError};
+use hookgate_hooks::{Directive, Event, Hook, HookError};
 use serde_json::Value;
+use sha2::Sha256;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -75,6 +77,38 @@ fn head(route: &str, length: &str, signed: &[u8]) -> String {
     format!(
         "POST /webhooks/{route} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Hub-Signature-256: {signature}\r\n{length}\r\n\r\n"
     )
+}
+
+/// HMAC-SHA256.
+fn mac(secret: &str, signed: &str) -> Vec<u8> {
+    let mut mac = <Hmac<Sha256>>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update(signed.as_bytes());
+    mac.finalize().into_bytes().to_vec()
+}
+
+/// A policy that answers what begins with `skip` itself.
+struct Sentry;
+
+#[async_trait]
+impl Hook for Sentry {
+    fn name(&self) -> &str {
+        "sentry"
+    }
+
+    fn subscriptions(&self) -> &[String] {
+        static NAMES: std::sync::LazyLock<[String; 1]> =
+            std::sync::LazyLock::new(|| ["pre_gateway_dispatch".to_owned()]);
+        &*NAMES
+    }
+
+    fn decides(&self) -> bool {
+        true
+    }
+
+    async fn decide(&self, _event: &Event, payload: Arc<Value>) -> Result<Option<Directive>, HookError> {
+        let skips = payload["event"]["text"].as_str().is_some_and(|text| text.starts_with("skip"));
+        Ok(skips.then(|| Directive::Skip { reply: Some("Not today.".to_owned()) }))
+    }
 }
 
 /// A hook that writes down what it is told.

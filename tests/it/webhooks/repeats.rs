@@ -1,12 +1,14 @@
 //! A delivery is run once: over repeats, at the same moment, over a restart. One that failed may come again.
 
 use anyhow::Result;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{quiet_world, records, route, states};
+use super::{mac, quiet_world, records, route, states};
 use crate::support::fake_telegram::Fault;
-use crate::support::world::{World, run_test};
+use crate::support::world::{SECRET, World, run_test};
 
 fn opened() -> Value {
     json!({"action": "opened", "issue": {"number": 1, "title": "One"}})
@@ -67,6 +69,72 @@ async fn without_an_id_the_body_is_the_id() {
         }
         let formatted = t.webhooks.signed("plain", &[], "[1 ]").await?;
         assert_eq!(formatted.parts().1["status"], "delivered", "the bytes count, not what they mean");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_id_that_a_provider_signs_is_the_id() {
+    let world = quiet_world(&[route("plain", "prompt: x, deliver: log, deliver_only: true")]);
+    run_test(world, async |t| -> Result<()> {
+        let now = i64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed()?.as_secs())?;
+        let event = r#"{"id":"evt_1","type":"invoice.paid"}"#;
+        for (prefix, id) in [("svix", "msg_1"), ("webhook", "msg_2")] {
+            for (seconds, status) in [(now, "delivered"), (now - 60, "duplicate")] {
+                let time = seconds.to_string();
+                let signature = STANDARD.encode(mac(SECRET, &format!("{id}.{time}.{event}")));
+                let signatures = format!("v1,AAAA v1,{signature}");
+                let names = ["id", "timestamp", "signature"].map(|part| format!("{prefix}-{part}"));
+                let headers =
+                    [(names[0].as_str(), id), (names[1].as_str(), &time), (names[2].as_str(), signatures.as_str())];
+                let unsigned = [&headers[..], &[("x-request-id", time.as_str())]].concat();
+                let answer = t.webhooks.post("plain", &unsigned, event).await?;
+                assert_eq!(
+                    (&answer.parts().1["status"], &answer.parts().1["delivery_id"]),
+                    (&json!(status), &json!(id))
+                );
+            }
+        }
+        for (seconds, status) in [(now, "delivered"), (now - 60, "duplicate")] {
+            let signature = format!("t={seconds},v1={}", hex::encode(mac(SECRET, &format!("{seconds}.{event}"))));
+            let answer = t.webhooks.post("plain", &[("stripe-signature", &signature)], event).await?;
+            let parts = answer.parts();
+            assert_eq!((&parts.1["status"], &parts.1["delivery_id"]), (&json!(status), &json!("evt_1")), "signed anew");
+        }
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_given_up_has_failed_and_may_be_sent_again() {
+    use sqlx::Connection as _;
+    let world = || {
+        let log = route("log", "prompt: x, deliver: log");
+        World::default().setting("drain_timeout: 0").route(&log)
+    };
+    run_test(world(), async |t| -> Result<()> {
+        t.model.hangs().hangs();
+        for route in ["github", "log"] {
+            assert_eq!(t.webhooks.github(route, "issues", "d1", &opened()).await?.status, 202);
+        }
+        t.model.is_asked(2).await;
+        t.stop().await?;
+        let url = format!("sqlite:{}", t.file("hookgate.db").display());
+        let mut store = sqlx::SqliteConnection::connect(&url).await?;
+        assert_eq!(sqlx::query("update inbox set attempts = 5").execute(&mut store).await?.rows_affected(), 2);
+        store.close().await?;
+
+        t.live_again(world()).await?;
+        assert!(t.telegram.alice().hears().await?.text.contains("could not be answered"));
+        t.idle().await?;
+        for route in ["github", "log"] {
+            assert_eq!(states(t, route).await?, ["failed"], "{route}");
+        }
+        t.model.says("Now.");
+        assert_eq!(t.webhooks.github("github", "issues", "d1", &opened()).await?.status, 202);
+        assert_eq!(t.telegram.alice().hears().await?.text, "Now.");
         Ok(())
     })
     .await;

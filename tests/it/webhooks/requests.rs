@@ -223,6 +223,23 @@ async fn a_body_may_be_as_long_as_the_limit_and_no_longer() {
 }
 
 #[tokio::test]
+async fn the_configured_limit_is_the_one_that_counts() {
+    let limit = 3 << 20;
+    run_test(plain().webhook(&format!("max_body_bytes: {limit}")), async |t| -> Result<()> {
+        let body = format!("\"{}\"", "x".repeat(limit - 2));
+        assert_eq!(t.webhooks.signed("plain", &[], body.as_str()).await?.status, 200);
+        assert_eq!(t.webhooks.signed("plain", &[], body + " ").await?.parts(), too_large());
+
+        let mut asks = Wire::connect(t).await?;
+        asks.sends(head("plain", &format!("Content-Length: {}\r\nExpect: 100-continue", limit + 1), b"")).await?;
+        let heard = asks.hears().await?;
+        assert!(heard.starts_with("HTTP/1.1 413 "), "who asks first is told before it sends: {heard}");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_length_that_lies_gets_nothing_in() {
     run_test(plain(), async |t| -> Result<()> {
         let mut shorter = Wire::connect(t).await?;

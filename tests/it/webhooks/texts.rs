@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::{Ear, Recorder, quiet_world, route};
+use super::{Ear, Recorder, Sentry, quiet_world, route, states};
 use crate::support::world::{Town, World, run_test};
 
 const ISSUE: &str = include_str!("../../data/github.issues.milestoned.json");
@@ -209,8 +209,8 @@ async fn a_silent_answer_is_an_answer_and_a_blank_text_asks_nothing() {
         assert_eq!(t.webhooks.github("blank", "issues", "d2", &json!({})).await?.status, 202);
         t.model.is_asked(1).await;
         t.idle().await?;
-        assert_eq!(super::states(t, "github").await?, ["delivered"]);
-        assert_eq!(super::states(t, "blank").await?, ["delivered"; 2]);
+        assert_eq!(states(t, "github").await?, ["delivered"]);
+        assert_eq!(states(t, "blank").await?, ["delivered"; 2]);
         assert_eq!(t.model.requests().len(), 1);
         assert!(t.telegram.sent().is_empty());
         Ok(())
@@ -265,6 +265,23 @@ async fn a_session_that_cannot_be_named_is_refused_where_paths_must_be_there() {
             "else strangers would share a conversation"
         );
         assert_eq!(t.webhooks.signed("strict", &[], r#"{"repo":"r"}"#).await?.status, 202);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delivery_that_a_policy_answers_is_done() {
+    let world = World::default().hook(std::sync::Arc::new(Sentry)).route(&route("log", "prompt: '{m}', deliver: log"));
+    run_test(world, async |t| -> Result<()> {
+        assert_eq!(t.webhooks.github("log", "push", "d1", &json!({"m": "skip me"})).await?.status, 202);
+        let event = json!({"action": "skip", "issue": {"number": 1, "title": "x"}});
+        assert_eq!(t.webhooks.github("github", "issues", "d1", &event).await?.status, 202);
+        assert_eq!(t.telegram.alice().hears().await?.text, "Not today.");
+        t.idle().await?;
+        assert_eq!(states(t, "log").await?, ["delivered"]);
+        assert_eq!(states(t, "github").await?, ["delivered"]);
+        assert!(t.model.requests().is_empty());
         Ok(())
     })
     .await;
