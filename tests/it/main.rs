@@ -3,6 +3,8 @@
 
 mod agent;
 mod chat;
+mod crash;
+mod stop;
 mod support;
 mod telegram_adapter;
 mod telegram_format;

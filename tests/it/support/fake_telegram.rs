@@ -36,6 +36,8 @@ const HANG_UP: Duration = Duration::from_millis(150);
 /// What can go wrong with a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
+    /// Nothing: this call is served, the next one may fail.
+    Nothing,
     /// 429 with `retry_after` in seconds. Nothing is done.
     RetryAfter(u64),
     /// An error answer of the Bot API with this code and description. Nothing is done.

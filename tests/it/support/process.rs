@@ -6,18 +6,33 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::sys::signal::Signal;
 use serde_json::Value;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, SqliteConnection};
 use tempfile::TempDir;
 
 use super::fake_model::FakeModel;
-use super::fake_telegram::FakeTelegram;
+use super::fake_telegram::{FakeTelegram, TOKEN};
 use super::local::LocalChat;
 use super::sender::Sender;
-use super::world::World;
+use super::world::{MODEL_KEY, SECRET, World};
 
 /// How long a start or a stop may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs a test around a place, and then looks whether it was left as it should be: everything accepted is answered and
+/// sent, nothing was said that nobody heard, the database is sound, and no secret was logged.
+pub(crate) async fn survive(world: World, test: impl AsyncFnOnce(&Place) -> Result<()>) {
+    let place = Place::new(&world).await.unwrap();
+    if let Err(error) = test(&place).await {
+        panic!("{error:?}\n--- log ---\n{}", place.log());
+    }
+    if let Err(error) = place.end().await {
+        panic!("after the test: {error:?}\n--- log ---\n{}", place.log());
+    }
+}
 
 /// A home with a configuration, and the fakes it names.
 pub(crate) struct Place {
@@ -49,9 +64,95 @@ impl Place {
         command
     }
 
+    /// Runs a command to its end.
+    pub(crate) async fn run(&self, args: &[&str]) -> Result<Told> {
+        let mut command = self.command(args);
+        let output = tokio::task::spawn_blocking(move || command.stdin(Stdio::null()).output()).await??;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(Told { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) })
+    }
+
+    /// Where the database lies.
+    pub(crate) fn database_file(&self) -> PathBuf {
+        self.home.path().join("hookgate.db")
+    }
+
+    /// A connection of somebody else to the database.
+    pub(crate) async fn database(&self) -> Result<SqliteConnection> {
+        let options = SqliteConnectOptions::new().filename(self.database_file()).busy_timeout(PATIENCE);
+        Ok(options.disable_statement_logging().connect().await?)
+    }
+
+    /// The number a query gives.
+    pub(crate) async fn number(&self, sql: &'static str) -> Result<i64> {
+        Ok(sqlx::query_scalar(sql).fetch_one(&mut self.database().await?).await?)
+    }
+
+    /// Changes the database from outside.
+    pub(crate) async fn change(&self, sql: &'static str) -> Result<()> {
+        sqlx::query(sql).execute(&mut self.database().await?).await?;
+        Ok(())
+    }
+
+    /// Waits until the database has what is counted.
+    pub(crate) async fn stored(&self, sql: &'static str) -> Result<()> {
+        let mut database = self.database().await?;
+        let deadline = Instant::now() + PATIENCE;
+        while sqlx::query_scalar::<_, i64>(sql).fetch_one(&mut database).await? == 0 {
+            ensure!(Instant::now() < deadline, "the database never had it: {sql}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until every update is confirmed, and everything accepted is answered and sent.
+    pub(crate) async fn rests(&self) -> Result<()> {
+        self.telegram.wait_until("every update is confirmed", |telegram| telegram.unconfirmed().is_empty()).await?;
+        self.stored(
+            "select not exists (select 1 from inbox where done_at is null) \
+             and not exists (select 1 from outbox where left_queue_at is null)",
+        )
+        .await
+    }
+
+    /// Everything its gateways wrote.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.home.path().join("gateway.log")
+    }
+
+    async fn end(&self) -> Result<()> {
+        let open = self.number("select count(*) from inbox where done_at is null").await?
+            + self.number("select count(*) from outbox where left_queue_at is null").await?;
+        ensure!(open == 0, "{open} rows are left undone");
+        let verdict: String =
+            sqlx::query_scalar("pragma integrity_check").fetch_one(&mut self.database().await?).await?;
+        ensure!(verdict == "ok", "the database is not sound: {verdict}");
+        let unread: Vec<String> = self.telegram.unread().iter().map(ToString::to_string).collect();
+        ensure!(unread.is_empty(), "the bot said more than was heard: {unread:#?}");
+        ensure!(self.model.unused().is_empty(), "the model was to say more: {:#?}", self.model.unused());
+        ensure!(self.model.problems().is_empty(), "the model was asked wrongly: {:#?}", self.model.problems());
+        ensure!(self.telegram.overlaps() == 0, "two polls at once");
+        ensure!(!self.log().contains("panicked"), "a thread panicked");
+        for secret in [TOKEN, SECRET, MODEL_KEY] {
+            ensure!(!self.log().contains(secret), "a secret was logged");
+        }
+        Ok(())
+    }
+
     /// Starts the gateway and waits until it is ready.
     pub(crate) async fn start(&self) -> Result<Process> {
-        let log = self.home.path().join("gateway.log");
+        let mut process = self.spawn()?;
+        process.wait_until_ready(self.home.path()).await?;
+        Ok(process)
+    }
+
+    /// Starts the gateway and does not wait for it.
+    pub(crate) fn spawn(&self) -> Result<Process> {
+        let log = self.log_file();
         let file = File::options().create(true).append(true).open(&log)?;
         let _ = std::fs::remove_file(self.home.path().join("console.json"));
         let child = self
@@ -60,9 +161,23 @@ impl Place {
             .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()?;
-        let mut process = Process { child, log, webhooks: Sender::new(""), local: LocalChat::new("", "") };
-        process.wait_until_ready(self.home.path()).await?;
-        Ok(process)
+        Ok(Process { child, log, webhooks: Sender::new(""), local: LocalChat::new("", "") })
+    }
+}
+
+/// What a command left behind.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// `None`: it was ended by a signal.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Told {
+    /// Standard output as JSON.
+    pub(crate) fn json(&self) -> Result<Value> {
+        serde_json::from_str(&self.stdout).with_context(|| format!("{self:?}"))
     }
 }
 
@@ -119,11 +234,20 @@ impl Process {
         Ok(())
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?), signal)?;
+        Ok(())
+    }
+
     /// SIGTERM.
     pub(crate) fn terminate(&self) -> Result<()> {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?);
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
-        Ok(())
+        self.signal(Signal::SIGTERM)
+    }
+
+    /// Whether it has not ended yet.
+    pub(crate) fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
     }
 
     /// Waits for its end.
