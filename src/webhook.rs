@@ -126,6 +126,7 @@ enum Refusal {
     MissingPath(String),
     BadTarget,
     Conflict(String),
+    Stopping,
     Unavailable,
 }
 
@@ -147,6 +148,9 @@ async fn receive(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Receipt, Refusal> {
+    if webhooks.gateway.is_draining() {
+        return Err(Refusal::Stopping);
+    }
     let routes = webhooks.subscriptions.current().await;
     let route = routes.routes.get(name).ok_or_else(|| Refusal::UnknownRoute(name.to_owned()))?;
     if !route.enabled {
@@ -483,6 +487,9 @@ fn answer(outcome: Result<Receipt, Refusal>) -> Response {
             StatusCode::CONFLICT,
             &json!({ "error": "Delivery id reused with another body", "delivery_id": delivery_id }),
         ),
+        Err(Refusal::Stopping) => {
+            retry(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(5), "The gateway is stopping")
+        }
         Err(Refusal::Unavailable) => {
             retry(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(5), "The gateway cannot store now")
         }

@@ -101,6 +101,11 @@ impl Outbox {
         }
     }
 
+    /// The worker ends before it is through; the next wake starts another.
+    fn forget(&self, chat: &ChatKey) {
+        self.chats.lock().unwrap_or_else(PoisonError::into_inner).remove(chat);
+    }
+
     /// The worker found nothing: whether it ends, or looks again because it was woken meanwhile.
     fn rest(&self, chat: &ChatKey) -> bool {
         let mut chats = self.chats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +155,10 @@ impl Gateway {
         self.0.tasks.spawn(async move {
             let mut busy = Some(busy);
             while !gateway.0.abort.is_cancelled() {
-                let Some(next) = gateway.until_stored(|| gateway.0.store.next_send(&target)).await else { break };
+                let Some(next) = gateway.until_stored(|| gateway.0.store.next_send(&target)).await else {
+                    gateway.0.outbox.forget(&chat);
+                    break;
+                };
                 match next {
                     NextSend::Part(row) => gateway.send(adapter.as_ref(), *row).await,
                     NextSend::NotBefore(time) => {

@@ -1,5 +1,4 @@
 //! The real binary as a process of its own, among fakes that outlive it: started, killed, stopped, started again.
-#![expect(dead_code, reason = "a model of the world has more than the conversations of one day need")]
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -143,6 +142,13 @@ impl Place {
         Ok(())
     }
 
+    /// Starts the gateway and waits until it listens to Telegram.
+    pub(crate) async fn start_listening(&self) -> Result<Process> {
+        let process = self.start().await?;
+        self.telegram.wait_until("the bot is polling", FakeTelegram::is_polled).await?;
+        Ok(process)
+    }
+
     /// Starts the gateway and waits until it is ready.
     pub(crate) async fn start(&self) -> Result<Process> {
         let mut process = self.spawn()?;
@@ -227,6 +233,21 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// How many descriptors it has open and how many threads it has.
+    pub(crate) fn descriptors_and_threads(&self) -> Result<(usize, usize)> {
+        let count =
+            |what: &str| Ok::<_, std::io::Error>(std::fs::read_dir(format!("/proc/{}/{what}", self.pid()))?.count());
+        Ok((count("fd")?, count("task")?))
+    }
+
+    /// No file may grow beyond so many bytes, as on a full disk; `None` makes room again.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) -> Result<()> {
+        let limit = rustix::process::Rlimit { current: bytes, maximum: None };
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.pid())?);
+        rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit)?;
+        Ok(())
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.child.kill()?;
@@ -250,6 +271,16 @@ impl Process {
         Ok(self.child.try_wait()?.is_none())
     }
 
+    /// Waits until it no longer takes anything in.
+    pub(crate) async fn drains(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.webhooks.get("/ready").await?.json::<Value>()?["draining"] != true {
+            ensure!(Instant::now() < deadline, "the gateway does not stop:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
     /// Waits for its end.
     pub(crate) async fn ended(&mut self) -> Result<ExitStatus> {
         let deadline = Instant::now() + PATIENCE;
@@ -262,10 +293,15 @@ impl Process {
         bail!("the gateway did not end in time:\n{}", self.log())
     }
 
-    /// Stops it and returns its exit code.
-    pub(crate) async fn stop(mut self) -> Result<i32> {
-        self.terminate()?;
+    /// Waits for its end and returns its exit code.
+    pub(crate) async fn exit_code(mut self) -> Result<i32> {
         self.ended().await?.code().context("ended by a signal")
+    }
+
+    /// Stops it and returns its exit code.
+    pub(crate) async fn stop(self) -> Result<i32> {
+        self.terminate()?;
+        self.exit_code().await
     }
 }
 
