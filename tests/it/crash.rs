@@ -531,8 +531,8 @@ async fn wait_in_the_store(place: &Place, texts: &[&str]) -> Result<Vec<Said>> {
     Ok(said)
 }
 
-/// The promise as a whole: signed webhooks and chat messages while the gateway is killed again and again.
-/// `HOOKGATE_SEED` chooses the moments again.
+/// The promise as a whole: signed webhooks and chat messages while the gateway is killed again and again. With
+/// `HOOKGATE_ACCEPTANCE=full` in full size; `HOOKGATE_SEED` chooses the moments again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_random_moments_under_load() {
     let seed = std::env::var("HOOKGATE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
@@ -549,7 +549,9 @@ async fn killed_at_random_moments_under_load() {
         .route(&route("note", true))
         .route(&route("ask", false));
     let place = Place::with(&world, FakeTelegram::start().await, FakeModel::echo().await).unwrap();
-    let load = Load { webhooks: 1000, messages: 100, kills: 10, seed };
+    let full = std::env::var("HOOKGATE_ACCEPTANCE").is_ok_and(|size| size == "full");
+    let (webhooks, messages, kills) = if full { (1000, 100, 10) } else { (300, 40, 5) };
+    let load = Load { webhooks, messages, kills, seed };
     if let Err(error) = load.run(&place).await {
         let log = std::env::temp_dir().join(format!("hookgate-crash-{seed}.log"));
         let _ = std::fs::write(&log, place.log());
