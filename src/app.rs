@@ -235,8 +235,17 @@ impl App {
             () = shutdown.cancelled() => Ended::Stopped,
             () = self.gateway.store_health().damaged() => Ended::Damaged,
         };
-        tracing::info!("The gateway stops.");
-        let deadline = Instant::now() + self.drain_timeout;
+        let drain_timeout = match ended {
+            Ended::Stopped => {
+                tracing::info!("The gateway stops.");
+                self.drain_timeout
+            }
+            Ended::Damaged => {
+                tracing::error!("The gateway ends because its database is damaged; the next start repairs it.");
+                Duration::ZERO // Nothing that is under way could be stored.
+            }
+        };
+        let deadline = Instant::now() + drain_timeout;
         let platforms = connected(&self.adapters);
         self.hooks.emit(&Event::GATEWAY_SHUTDOWN, || GatewayShutdown {
             platforms,
@@ -269,10 +278,14 @@ fn lock_home(config: &Config) -> Result<HomeLock, UserError> {
                 config.home.display()
             ))
         }
-        LockError::Io(error) => UserError::config(format!(
-            "The home directory {} cannot be used: {error}. Make it writable for this user, or choose another with --home.",
-            config.home.display()
-        )),
+        LockError::Io(error) => UserError::unwritable(
+            &error,
+            format!(
+                "The home directory {} cannot be used: {error}. Make it writable for this user, or choose another with \
+                 --home.",
+                config.home.display()
+            ),
+        ),
     })
 }
 

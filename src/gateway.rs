@@ -26,7 +26,7 @@ use futures_util::FutureExt as _;
 use hookgate_adapters::{Adapter, Inbound, InboundMessage, NotAccepted, Platform};
 use hookgate_hooks::Registry;
 use tokio::sync::{Semaphore, watch};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::agent::Agent;
@@ -43,7 +43,7 @@ pub use health::StoreHealth;
 
 use access::Access;
 use deliver::Outbox;
-use lanes::{Current, Lanes, Pushed};
+use lanes::{Beside, Current, Lanes, Pushed};
 
 /// What the gateway is built from.
 pub struct Parts {
@@ -124,7 +124,7 @@ impl Drop for Busy {
 enum Lane {
     /// Its turn in the session's queue.
     Ordered,
-    /// A command: it acts at once and never waits behind the turn it concerns.
+    /// A command beside a busy lane: it acts at once and never waits behind the turn it concerns.
     AtOnce,
     /// The queue is full: the sender is told so.
     Refused,
@@ -133,7 +133,7 @@ enum Lane {
 /// Where a stored message goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// Beside the lane.
+    /// Beside the lane, if that is busy.
     AtOnce,
     /// Into the lane, unless too many wait there.
     Queued,
@@ -252,24 +252,30 @@ impl Gateway {
             return; // It is stored; the next start handles it.
         }
         let limit = match order {
-            Order::AtOnce => return self.begin(id, key, Lane::AtOnce),
+            Order::AtOnce => {
+                return match self.0.lanes.push_command(key, id) {
+                    Beside::Start(current) => self.work_through(key.clone(), current),
+                    Beside::Busy(done) => self.begin(id, key, Lane::AtOnce, Some(done)),
+                };
+            }
             Order::Queued => self.0.rules.waiting_per_chat,
             Order::QueuedForSure => usize::MAX,
         };
         match self.0.lanes.push(key, id, limit) {
             Pushed::Start(current) => self.work_through(key.clone(), current),
             Pushed::Waiting => {}
-            Pushed::Full => self.begin(id, key, Lane::Refused),
+            Pushed::Full => self.begin(id, key, Lane::Refused, None),
         }
     }
 
-    /// Handles a message beside its session's lane.
-    fn begin(&self, id: InboxId, key: &SessionKey, lane: Lane) {
+    /// Handles a message beside its session's lane, and then drops `done`.
+    fn begin(&self, id: InboxId, key: &SessionKey, lane: Lane, done: Option<DropGuard>) {
         let (gateway, key) = (self.clone(), key.clone());
         let busy = self.busy();
         self.0.tasks.spawn(async move {
             let stop = gateway.0.abort.child_token();
             gateway.handle_safely(id, &key, lane, &stop).await;
+            drop(done);
             drop(busy);
         });
     }
@@ -281,6 +287,7 @@ impl Gateway {
         self.0.tasks.spawn(async move {
             let mut next = Some(first);
             while let Some(current) = next {
+                gateway.0.lanes.commands_before(&key, current.id).await;
                 let turn = current.turn.lock().await;
                 if gateway.0.draining.is_cancelled() {
                     return;

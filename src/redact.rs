@@ -55,7 +55,8 @@ fn automaton() -> Option<Arc<AhoCorasick>> {
     known().read().unwrap_or_else(PoisonError::into_inner).automaton.clone()
 }
 
-/// Writes log lines to standard error, without secrets. A line arrives in one piece.
+/// Writes log lines to standard error, without secrets. A line arrives in one piece, or is lost: a full disk or a closed
+/// pipe behind standard error must not stop what was to be logged.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RedactedStderr;
 
@@ -64,15 +65,17 @@ impl Write for RedactedStderr {
         match automaton() {
             Some(automaton) if automaton.is_match(line) => {
                 let masks = vec![MASK.as_bytes(); automaton.patterns_len()];
-                io::stderr().write_all(&automaton.replace_all_bytes(line, &masks))?;
+                let _ = io::stderr().write_all(&automaton.replace_all_bytes(line, &masks));
             }
-            _ => io::stderr().write_all(line)?,
+            _ => {
+                let _ = io::stderr().write_all(line);
+            }
         }
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        Ok(())
     }
 }
 

@@ -61,34 +61,45 @@ async fn run_gateway(context: &Context, log: Option<&str>, log_json: bool) -> Re
     if let Some(what) = reference_gateway(&config.home) {
         tracing::warn!("{what}");
     }
-    let app = App::build(config, Options::default()).await?;
-    announce(context, app.summary());
-
     let shutdown = CancellationToken::new();
+    let signals = tokio::spawn(hear_signals(shutdown.clone())?);
+    let run = async {
+        // Opening may take long (a repair); a kill meanwhile does no harm, so a stop need not wait.
+        let build = Box::pin(App::build(config, Options::default()));
+        let Some(app) = shutdown.run_until_cancelled(build).await.transpose()? else { return Ok(Ended::Stopped) };
+        announce(context, app.summary());
+        app.run(shutdown.clone()).await
+    };
+    let ended = run.await?;
+    let restart = shutdown.is_cancelled() && signals.await.unwrap_or(false);
+    Ok(if restart || ended == Ended::Damaged { RESTART } else { 0 })
+}
+
+/// Hears signals from now on. The future cancels `shutdown` at the first that asks to stop, and tells whether a restart is
+/// wanted.
+fn hear_signals(shutdown: CancellationToken) -> Result<impl Future<Output = bool>, UserError> {
     let (mut interrupt, mut terminate, mut restart) =
         (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::user_defined1())?);
-    let stop = shutdown.clone();
-    let signals = tokio::spawn(async move {
+    // A file that may not grow (`ulimit -f`) is then an error like a full disk; by default it ends the process.
+    let _ = listen(SignalKind::from_raw(Signal::SIGXFSZ as i32))?;
+    Ok(async move {
         let restart_wanted = tokio::select! {
             _ = interrupt.recv() => false,
             _ = terminate.recv() => false,
             _ = restart.recv() => true,
         };
-        stop.cancel();
+        shutdown.cancel();
         // Who asks twice does not want to wait; everything accepted is stored.
         tokio::spawn(async move {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
-            eprintln!("hookgate: stopped at once; what was under way goes on at the next start.");
+            tracing::warn!("Stopped at once; what was under way goes on at the next start.");
             std::process::exit(1);
         });
         restart_wanted
-    });
-    let ended = app.run(shutdown).await?;
-    let restart = signals.is_finished() && signals.await.unwrap_or(false);
-    Ok(if restart || ended == Ended::Damaged { RESTART } else { 0 })
+    })
 }
 
 fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, UserError> {
@@ -111,7 +122,7 @@ fn announce(context: &Context, summary: &Summary) {
             "telegram": summary.telegram,
             "model": summary.model,
         });
-        context.output.result(&start, String::new);
+        context.output.event(&start);
         return;
     }
     let line = |text: &str| context.output.line(text);

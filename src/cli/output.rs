@@ -2,6 +2,8 @@
 
 #![expect(clippy::print_stdout, reason = "the one place that prints results")]
 
+use std::io::{self, Write as _};
+
 use serde::Serialize;
 
 /// Where results go, and in which form.
@@ -24,16 +26,21 @@ impl Output {
         }
     }
 
-    /// A line for people.
+    /// A line for people. One that cannot be written is lost: the gateway does not end because nobody listens.
     pub(super) fn line(self, text: &str) {
         if !self.json {
-            println!("{text}");
+            let _ = writeln!(io::stdout(), "{text}");
         }
+    }
+
+    /// What a gateway that goes on running tells of itself; lost like [`Self::line`].
+    pub(super) fn event(self, json: &impl Serialize) {
+        let _ = writeln!(io::stdout(), "{}", serde_json::to_string_pretty(json).unwrap_or_default());
     }
 
     /// Why the command failed: on standard error, and as a JSON object on standard output when that was asked for.
     pub(super) fn error(self, message: &str) {
-        eprintln!("hookgate: {message}");
+        let _ = writeln!(io::stderr(), "hookgate: {message}");
         if self.json {
             println!("{}", serde_json::json!({ "error": message }));
         }

@@ -74,10 +74,9 @@ impl ConsoleFile {
         };
         write().map_err(|error: std::io::Error| {
             let _ = fs::remove_file(&temporary);
-            UserError::config(format!(
-                "{} cannot be written: {error}. Make the home writable for this user.",
-                path.display()
-            ))
+            let message =
+                format!("{} cannot be written: {error}. Make the home writable for this user.", path.display());
+            UserError::unwritable(&error, message)
         })
     }
 }

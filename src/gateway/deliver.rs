@@ -101,6 +101,11 @@ impl Outbox {
         }
     }
 
+    /// The worker ends before it is through; the next wake starts another.
+    fn forget(&self, chat: &ChatKey) {
+        self.chats.lock().unwrap_or_else(PoisonError::into_inner).remove(chat);
+    }
+
     /// The worker found nothing: whether it ends, or looks again because it was woken meanwhile.
     fn rest(&self, chat: &ChatKey) -> bool {
         let mut chats = self.chats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +136,7 @@ struct Shift {
 impl Drop for Shift {
     fn drop(&mut self) {
         if !self.over {
-            self.gateway.0.outbox.chats.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.chat);
+            self.gateway.0.outbox.forget(&self.chat);
         }
     }
 }

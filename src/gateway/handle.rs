@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hookgate_adapters::{Adapter, ChatTarget};
 use hookgate_hooks::{Directive, Event};
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::commands::{self, Command};
@@ -152,7 +153,7 @@ impl Gateway {
 
     /// `/new`: the running turn is interrupted, what waits is closed, and the next message begins a new session.
     async fn begin_session(&self, row: &InboxRow, key: &SessionKey, lane: Lane) {
-        let running = self.0.lanes.current(key).filter(|current| current.id != row.id && lane != Lane::Ordered);
+        let running = self.0.lanes.current(key).filter(|current| current.id < row.id && lane != Lane::Ordered);
         let _turn = match &running {
             Some(current) => {
                 current.stop.cancel();
@@ -177,10 +178,7 @@ impl Gateway {
 
     /// A question to its answer.
     async fn run_turn(&self, row: &InboxRow, key: &SessionKey, stop: &CancellationToken) {
-        let permit = tokio::select! {
-            permit = self.0.turns.acquire() => permit,
-            () = stop.cancelled() => return self.leave_unanswered(row, None).await,
-        };
+        let Some(permit) = self.place(row, stop).await else { return };
         let opened = self.until_stored(|| self.0.store.open_session(key, &row.accepted)).await;
         let Some((session, is_new)) = opened else { return };
         let history = self.until_stored(|| self.0.store.history(&session.id, HISTORY_MESSAGES, HISTORY_CHARS)).await;
@@ -229,6 +227,24 @@ impl Gateway {
                 self.store_failure(row, Some((session.id, messages)), for_user).await;
             }
         }
+    }
+
+    /// A place among the turns that run at once. While none is free the message counts as waiting: a kill meanwhile is
+    /// not its doing. `None`: it was stopped, and its end is stored.
+    async fn place(&self, row: &InboxRow, stop: &CancellationToken) -> Option<SemaphorePermit<'_>> {
+        if let Ok(permit) = self.0.turns.try_acquire() {
+            return Some(permit);
+        }
+        self.until_stored(|| self.0.store.unclaim(row.id)).await?;
+        let permit = tokio::select! {
+            permit = self.0.turns.acquire() => permit.ok()?,
+            () = stop.cancelled() => {
+                self.leave_unanswered(row, None).await;
+                return None;
+            }
+        };
+        self.until_stored(|| self.0.store.claim(row.id)).await??;
+        Some(permit)
     }
 
     async fn store_answer(&self, row: &InboxRow, session_id: String, text: String, answer: String) {

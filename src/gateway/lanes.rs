@@ -1,10 +1,11 @@
 //! One ordered queue per session: a session's messages are handled one after the other, different sessions side by side.
-//! Lanes hold ids only; the messages stay in the store. An empty lane costs nothing.
+//! A command is handled beside a busy lane, and what came after it waits for it. Lanes hold ids only; the messages stay in
+//! the store. An empty lane costs nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::session::SessionKey;
 use crate::store::InboxId;
@@ -26,6 +27,8 @@ struct Lane {
     waiting: VecDeque<InboxId>,
     /// Held while a message is handled. Fair: who asked first gets it first, so `/new` comes before the next message.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// The commands handled beside the lane; cancelled when they are done.
+    commands: Vec<(InboxId, CancellationToken)>,
 }
 
 /// The message a lane is at.
@@ -48,6 +51,15 @@ pub(super) enum Pushed {
     Waiting,
     /// Too many wait already; it was not queued.
     Full,
+}
+
+/// Where a command is handled.
+#[derive(Debug)]
+pub(super) enum Beside {
+    /// The lane was empty: it is the lane's message, and the caller starts a worker at it.
+    Start(Current),
+    /// Beside the busy lane; the guard goes when it is done.
+    Busy(DropGuard),
 }
 
 /// What a session is doing.
@@ -77,10 +89,37 @@ impl Lanes {
             lane.waiting.insert(place, id);
             return Pushed::Waiting;
         }
+        Pushed::Start(self.open(&mut lanes, key, id))
+    }
+
+    /// Notes a command, which does not wait for what came before it.
+    pub(super) fn push_command(&self, key: &SessionKey, id: InboxId) -> Beside {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(lane) = lanes.get_mut(key) else { return Beside::Start(self.open(&mut lanes, key, id)) };
+        let done = CancellationToken::new();
+        lane.commands.retain(|(_, done)| !done.is_cancelled());
+        lane.commands.push((id, done.clone()));
+        Beside::Busy(done.drop_guard())
+    }
+
+    fn open(&self, lanes: &mut HashMap<SessionKey, Lane>, key: &SessionKey, id: InboxId) -> Current {
         let turn = Arc::new(tokio::sync::Mutex::new(()));
         let current = Current { id, stop: self.abort.child_token(), turn: Arc::clone(&turn) };
-        lanes.insert(key.clone(), Lane { current: current.clone(), waiting: VecDeque::new(), turn });
-        Pushed::Start(current)
+        let lane = Lane { current: current.clone(), waiting: VecDeque::new(), turn, commands: Vec::new() };
+        lanes.insert(key.clone(), lane);
+        current
+    }
+
+    /// Waits until the commands that were accepted before `id` are done.
+    pub(super) async fn commands_before(&self, key: &SessionKey, id: InboxId) {
+        let before: Vec<CancellationToken> = {
+            let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            let commands = lanes.get(key).map(|lane| lane.commands.as_slice()).unwrap_or_default();
+            commands.iter().filter(|(command, _)| *command < id).map(|(_, done)| done.clone()).collect()
+        };
+        for done in before {
+            done.cancelled().await;
+        }
     }
 
     /// Keeps the text a message goes on with when its turn comes.
@@ -162,6 +201,19 @@ mod tests {
         lanes.next(&key());
         assert_eq!(lanes.waiting_before(&key(), InboxId(4), InboxId(1)), 2, "2 is next but not begun");
         assert_eq!(lanes.waiting_before(&key(), InboxId(4), InboxId(2)), 1);
+    }
+
+    #[tokio::test]
+    async fn what_came_after_a_command_waits_for_it_and_what_came_before_does_not() {
+        let lanes = Lanes::new(CancellationToken::new());
+        assert!(matches!(lanes.push_command(&key(), InboxId(1)), Beside::Start(current) if current.id == InboxId(1)));
+        let Beside::Busy(command) = lanes.push_command(&key(), InboxId(3)) else { panic!("the lane is busy") };
+        lanes.commands_before(&key(), InboxId(2)).await;
+        let key = key();
+        let mut after = std::pin::pin!(lanes.commands_before(&key, InboxId(4)));
+        assert!(futures_util::poll!(after.as_mut()).is_pending());
+        drop(command);
+        after.await;
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use hookgate_adapters::{ChatTarget, Platform};
 
 use super::{Gateway, Order, is_command};
+use crate::store::StoreError;
 
 impl Gateway {
     /// Takes up what is unfinished on the platforms that run; the rest stays stored. Call once, before anything listens.
-    pub async fn recover(&self) -> Result<(), crate::store::StoreError> {
+    pub async fn recover(&self) -> Result<(), StoreError> {
         let safe_for = |target: &ChatTarget| {
             let window = self.0.adapters.get(&target.platform).map(|adapter| adapter.repeat_is_safe_for());
             window.map_or(0, |window| i64::try_from(window.as_millis()).unwrap_or(i64::MAX))
@@ -28,7 +29,15 @@ impl Gateway {
             self.send_waiting(target);
         }
         for (id, key) in unfinished.inbox {
-            let Some(row) = self.0.store.waiting(id).await? else { continue };
+            let row = match self.0.store.waiting(id).await {
+                Ok(Some(row)) => row,
+                Ok(None) => continue,
+                Err(StoreError::Internal(error)) => {
+                    tracing::error!(message = id.0, %error, "A stored message cannot be read and is left alone.");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let runs = match row.accepted.message.source.platform {
                 Platform::Webhook => self.0.serves_webhooks,
                 platform => self.0.adapters.contains_key(&platform),

@@ -4,8 +4,10 @@
 mod agent;
 mod chat;
 mod commands;
+mod crash;
 mod delivery;
 mod hooks;
+mod stop;
 mod store;
 mod support;
 mod telegram_adapter;

@@ -37,6 +37,7 @@ pub(crate) struct Asked {
 enum Line {
     Says { text: String, pause: Duration },
     Holds { text: String },
+    Repeats { before: String },
     Fails { status: u16, headers: Vec<(String, String)>, body: String },
     BreaksMidway { text: String },
     EndsMidway { text: String },
@@ -101,6 +102,11 @@ impl FakeModel {
     /// The same with a pause before each piece.
     pub(crate) fn says_slowly(&self, text: &str, pause: Duration) -> &Self {
         self.line(Line::Says { text: text.to_owned(), pause })
+    }
+
+    /// The next request is answered with `before` and what it asks.
+    pub(crate) fn repeats(&self, before: &str) -> &Self {
+        self.line(Line::Repeats { before: before.to_owned() })
     }
 
     /// The next request waits for a [`release`](Self::release) and is then answered with `text`.
@@ -241,13 +247,13 @@ async fn answer(State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap,
     let line = shared.script.lock().unwrap().pop_front();
     let line = match line {
         Some(line) => line,
-        None if shared.echoes => Line::Says { text: format!("echo: {}", last_user_text(&body)), pause: Duration::ZERO },
+        None if shared.echoes => Line::Repeats { before: "echo: ".to_owned() },
         None => return refuse(StatusCode::BAD_REQUEST, format!("no line left for: {}", last_user_text(&body))),
     };
-    play(line, active).await
+    play(line, last_user_text(&body), active).await
 }
 
-async fn play(line: Line, active: Active) -> Response {
+async fn play(line: Line, question: &str, active: Active) -> Response {
     let at_once = Duration::ZERO;
     match line {
         Line::Says { text, pause } => streamed(EVENTS, whole(&text), pause, Ending::Clean, active),
@@ -264,6 +270,9 @@ async fn play(line: Line, active: Active) -> Response {
                 response = response.header(name, value);
             }
             response.body(Body::from(body)).expect("a valid scripted answer")
+        }
+        Line::Repeats { before } => {
+            streamed(EVENTS, whole(&format!("{before}{question}")), at_once, Ending::Clean, active)
         }
         Line::Hangs => std::future::pending().await,
     }

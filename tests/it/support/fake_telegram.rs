@@ -36,6 +36,10 @@ const HANG_UP: Duration = Duration::from_millis(150);
 /// What can go wrong with a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
+    /// Nothing: this call is served, the next one may fail.
+    Nothing,
+    /// It is done this much later.
+    Slow(Duration),
     /// 429 with `retry_after` in seconds. Nothing is done.
     RetryAfter(u64),
     /// An error answer of the Bot API with this code and description. Nothing is done.
@@ -502,6 +506,7 @@ impl World {
             Some(Fault::Page(status)) => return Outcome::Page(*status, "<html><body>nginx</body></html>"),
             Some(Fault::DropBefore) => return Outcome::Drop,
             Some(Fault::HangBefore) => return Outcome::Hang,
+            Some(Fault::Slow(time)) => tokio::time::sleep(*time).await,
             _ => {}
         }
         if token != TOKEN {
