@@ -7,10 +7,11 @@ use std::time::Duration;
 use clap::Args;
 use futures_util::StreamExt as _;
 use secrecy::SecretString;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Split, Stdin};
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
+use super::output::note;
 use crate::app::{App, Options};
 use crate::client::{ChatEvent, ChatEvents, GatewayClient};
 use crate::config::Config;
@@ -93,9 +94,9 @@ impl Pending {
 async fn converse(context: &Context, client: &GatewayClient, chat: &str) -> Result<(), UserError> {
     let interactive = std::io::stdin().is_terminal();
     if interactive {
-        eprintln!("Write a line and press Enter; /help lists the commands; Ctrl-D ends.");
+        note("Write a line and press Enter; /help lists the commands; Ctrl-D ends.");
     }
-    let mut input: Option<Lines<BufReader<Stdin>>> = Some(BufReader::new(tokio::io::stdin()).lines());
+    let mut input: Option<Split<BufReader<Stdin>>> = Some(BufReader::new(tokio::io::stdin()).split(b'\n'));
     let mut pending = Pending::default();
     let mut events = follow(client, chat).await?;
     let mut number = 0_u64;
@@ -115,7 +116,7 @@ async fn converse(context: &Context, client: &GatewayClient, chat: &str) -> Resu
                 None => input = None,
             },
             event = events.next() => match event {
-                Some(event) => note(event, &mut pending, context, interactive),
+                Some(event) => take(event, &mut pending, context, interactive),
                 None => events = come_back(client, chat, &mut pending).await?,
             },
         }
@@ -130,7 +131,7 @@ async fn converse(context: &Context, client: &GatewayClient, chat: &str) -> Resu
     Ok(())
 }
 
-fn note(event: ChatEvent, pending: &mut Pending, context: &Context, interactive: bool) {
+fn take(event: ChatEvent, pending: &mut Pending, context: &Context, interactive: bool) {
     match event {
         ChatEvent::Message { reply_to: Some(message), text, .. }
             if pending.order.iter().any(|say| say.id == message) =>
@@ -146,9 +147,10 @@ fn note(event: ChatEvent, pending: &mut Pending, context: &Context, interactive:
     }
 }
 
-/// The next line; `None` at the end of the input.
-async fn next_line(input: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String> {
-    input.as_mut()?.next_line().await.ok().flatten()
+/// The next line; `None` at the end of the input. What is not UTF-8 in it is replaced, not dropped.
+async fn next_line(input: &mut Option<Split<BufReader<Stdin>>>) -> Option<String> {
+    let line = input.as_mut()?.next_segment().await.ok().flatten()?;
+    Some(String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned())
 }
 
 async fn follow(client: &GatewayClient, chat: &str) -> Result<ChatEvents, UserError> {

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
+use super::output::note;
 use crate::app::{App, Ended, Options, Summary};
 use crate::config::Config;
 use crate::console::ConsoleFile;
@@ -81,7 +82,7 @@ async fn run_gateway(context: &Context, log: Option<&str>, log_json: bool) -> Re
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
-            eprintln!("hookgate: stopped at once; what was under way goes on at the next start.");
+            note("hookgate: stopped at once; what was under way goes on at the next start.");
             std::process::exit(1);
         });
         restart_wanted
