@@ -244,6 +244,18 @@ async fn every_chat_has_a_conversation_of_its_own() {
 }
 
 #[tokio::test]
+async fn the_lists_work_from_the_file_too() {
+    let world = World::default().model_echoes().env("TELEGRAM_ALLOWED_USERS", "").setting("allowed_users: [7]");
+    run_test(world, async |t| {
+        t.telegram.mallory().says("hello");
+        t.telegram.alice().says("hello");
+        assert_snapshot!(t.telegram.alice().hears().await?, @"echo: hello");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn each_way_of_letting_people_in_works_and_without_one_nobody_gets_in() {
     for (name, value, alice, mallory) in [
         ("TELEGRAM_ALLOWED_USERS", "", false, false),
