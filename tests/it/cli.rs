@@ -1,7 +1,7 @@
 //! The command line: the real binary on homes of its own.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -54,7 +54,7 @@ async fn chat_without_a_gateway_answers_each_line_in_order() -> Result<()> {
 async fn what_is_not_utf8_is_no_end_of_the_input() -> Result<()> {
     let home = tempfile::tempdir()?;
     let mut child = hookgate(home.path()).arg("chat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    std::io::Write::write_all(&mut child.stdin.take().context("a pipe")?, b"caf\xe9\nnext\n")?;
+    child.stdin.take().context("a pipe")?.write_all(b"caf\xe9\nnext\n")?;
     assert_eq!(String::from_utf8(child.wait_with_output()?.stdout)?, "caf\u{fffd}\nnext\n");
     Ok(())
 }
@@ -72,6 +72,29 @@ async fn chat_joins_a_running_gateway() -> Result<()> {
     let listed = place.run(&["sessions", "list", "--json"]).await?.ok()?.json()?;
     let keys: Vec<_> = listed.as_array().context("a list")?.iter().map(|session| &session["key"]).collect();
     assert_eq!(keys, ["agent:main:local:dm:other", "agent:main:local:dm:cli"]);
+    assert_eq!(gateway.stop().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn chat_waits_for_a_gateway_that_is_started_again() -> Result<()> {
+    let place =
+        Place::with(&World::default().without_telegram(), FakeTelegram::start().await, FakeModel::echo().await)?;
+    let gateway = place.start().await?;
+    let mut child = place.command(&["chat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut input = child.stdin.take().context("a pipe")?;
+    input.write_all(b"one\n")?;
+    gateway.local.hears("cli", 1).await?;
+    assert_eq!(gateway.stop().await?, 0);
+    input.write_all(b"two\nthree\n")?;
+    drop(input);
+    let gateway = place.start().await?;
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output()).await??;
+    assert_eq!(
+        (output.status.code(), String::from_utf8(output.stdout)?.as_str()),
+        (Some(0), "echo: one\necho: two\necho: three\n")
+    );
+    assert_eq!(gateway.local.hears("cli", 3).await?.len(), 3);
     assert_eq!(gateway.stop().await?, 0);
     Ok(())
 }
