@@ -110,6 +110,7 @@ impl App {
     /// Locks the home, opens the store, builds every part and binds the addresses.
     pub async fn build(config: Config, options: Options) -> Result<Self, UserError> {
         let Options { only_local, clock, hooks } = options;
+        crate::redact::add(&config.secrets);
         let lock = lock_home(&config)?;
         let open = OpenOptions::new(&config.home, &config.storage.url).clock(clock.clone());
         let opened = SqlStore::open(open).await.map_err(|error| store_error(&error))?;

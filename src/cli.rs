@@ -78,7 +78,7 @@ pub fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("hookgate: cannot start its threads: {error}");
+            output::note(&format!("hookgate: cannot start its threads: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -95,6 +95,7 @@ pub fn main() -> ExitCode {
     });
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     match outcome {
+        Ok(0) if output::failed() => ExitCode::FAILURE,
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             context.output.error(&crate::redact::redact(&error.message));
@@ -117,7 +118,7 @@ impl Context {
     fn config(&self) -> Result<Config, UserError> {
         let loaded = self.load();
         for problem in loaded.problems.iter().filter(|problem| problem.severity == Severity::Warning) {
-            eprintln!("warning: {}", crate::redact::redact(&problem.to_string()));
+            output::note(&format!("warning: {}", crate::redact::redact(&problem.to_string())));
         }
         loaded.config.ok_or_else(|| {
             let errors = loaded.problems.iter().filter(|problem| problem.severity == Severity::Error);

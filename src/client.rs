@@ -24,6 +24,15 @@ pub(crate) struct GatewayClient {
     token: SecretString,
 }
 
+/// Why something was not said.
+#[derive(Debug)]
+pub(crate) enum NotSaid {
+    /// The gateway is not there or is stopping: it may be said again, under the same id.
+    Away(UserError),
+    /// The gateway will not take it.
+    Refused(UserError),
+}
+
 /// What a watched chat tells.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
@@ -80,9 +89,16 @@ impl GatewayClient {
     }
 
     /// Says something; the same id twice is said once.
-    pub(crate) async fn say(&self, say: &Say) -> Result<(), UserError> {
+    pub(crate) async fn say(&self, say: &Say) -> Result<(), NotSaid> {
         let request = self.http.post(format!("{}/api/messages", self.url)).json(say);
-        self.answer(request).await.map(drop)
+        let response = request.bearer_auth(self.token.expose_secret()).send().await;
+        let response = response.map_err(|error| NotSaid::Away(away(&error)))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let error = refused(status, response.json().await.ok().as_ref());
+        Err(if status.is_server_error() { NotSaid::Away(error) } else { NotSaid::Refused(error) })
     }
 
     /// The chat as it is.

@@ -79,6 +79,8 @@ impl Console {
             .route("/console.js", get(|| async { asset("text/javascript", include_str!("console/console.js")) }))
             .route("/console.css", get(|| async { asset("text/css", include_str!("console/console.css")) }))
             .merge(guarded)
+            .method_not_allowed_fallback(|| async { refusal(StatusCode::METHOD_NOT_ALLOWED, "Not that way") })
+            .fallback(|| async { refusal(StatusCode::NOT_FOUND, "There is nothing here") })
             .layer(DefaultBodyLimit::max(MAX_BODY))
             .layer(middleware::map_response(harden))
             .with_state(console)

@@ -62,15 +62,14 @@ pub struct RedactedStderr;
 
 impl Write for RedactedStderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match automaton() {
+        // Nobody may be left to read it (a closed terminal, a pipe's end): that is no reason to stop working.
+        let _ = match automaton() {
             Some(automaton) if automaton.is_match(line) => {
                 let masks = vec![MASK.as_bytes(); automaton.patterns_len()];
-                let _ = io::stderr().write_all(&automaton.replace_all_bytes(line, &masks));
+                io::stderr().write_all(&automaton.replace_all_bytes(line, &masks))
             }
-            _ => {
-                let _ = io::stderr().write_all(line);
-            }
-        }
+            _ => io::stderr().write_all(line),
+        };
         Ok(line.len())
     }
 

@@ -2,17 +2,19 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
 use futures_util::StreamExt as _;
 use secrecy::SecretString;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Split, Stdin};
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
+use super::output::note;
 use crate::app::{App, Options};
-use crate::client::{ChatEvent, ChatEvents, GatewayClient};
+use crate::client::{ChatEvent, ChatEvents, GatewayClient, NotSaid};
 use crate::config::Config;
 use crate::console::{Say, check_chat_name};
 use crate::error::UserError;
@@ -34,13 +36,13 @@ pub(super) async fn run(context: &Context, command: ChatCommand) -> Result<u8, U
     let config = context.quiet_config()?;
     if HomeLock::holder(&config.home).is_some() {
         let client = GatewayClient::of(&config.home)?;
-        converse(context, &client, &command.chat).await?;
+        converse(context, client, Some(&config.home), &command.chat).await?;
         return Ok(0);
     }
     let (app, client) = local_gateway(config).await?;
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(app.run(shutdown.clone()));
-    let outcome = converse(context, &client, &command.chat).await;
+    let outcome = converse(context, client, None, &command.chat).await;
     shutdown.cancel();
     running.await.map_err(|error| UserError::failed(format!("The local gateway failed: {error}.")))??;
     outcome.map(|()| 0)
@@ -90,14 +92,20 @@ impl Pending {
     }
 }
 
-async fn converse(context: &Context, client: &GatewayClient, chat: &str) -> Result<(), UserError> {
+/// `home`: where a gateway that went away is looked for again.
+async fn converse(
+    context: &Context,
+    mut client: GatewayClient,
+    home: Option<&Path>,
+    chat: &str,
+) -> Result<(), UserError> {
     let interactive = std::io::stdin().is_terminal();
     if interactive {
-        eprintln!("Write a line and press Enter; /help lists the commands; Ctrl-D ends.");
+        note("Write a line and press Enter; /help lists the commands; Ctrl-D ends.");
     }
-    let mut input: Option<Lines<BufReader<Stdin>>> = Some(BufReader::new(tokio::io::stdin()).lines());
+    let mut input: Option<Split<BufReader<Stdin>>> = Some(BufReader::new(tokio::io::stdin()).split(b'\n'));
     let mut pending = Pending::default();
-    let mut events = follow(client, chat).await?;
+    let mut events = follow(&client, chat).await?;
     let mut number = 0_u64;
     let run = uuid();
     let mut answers = Vec::new();
@@ -109,14 +117,21 @@ async fn converse(context: &Context, client: &GatewayClient, chat: &str) -> Resu
                 Some(text) => {
                     number += 1;
                     let say = Say { chat: Some(chat.to_owned()), id: format!("{run}-{number}"), text };
-                    client.say(&say).await?;
+                    let said = client.say(&say).await;
                     pending.order.push_back(say);
+                    match said {
+                        Ok(()) => {}
+                        Err(NotSaid::Away(_)) if home.is_some() => {
+                            events = come_back(&mut client, home, chat, &mut pending).await?;
+                        }
+                        Err(NotSaid::Away(error) | NotSaid::Refused(error)) => return Err(error),
+                    }
                 }
                 None => input = None,
             },
             event = events.next() => match event {
-                Some(event) => note(event, &mut pending, context, interactive),
-                None => events = come_back(client, chat, &mut pending).await?,
+                Some(event) => take(event, &mut pending, context, interactive),
+                None => events = come_back(&mut client, home, chat, &mut pending).await?,
             },
         }
         for text in pending.ready() {
@@ -130,7 +145,7 @@ async fn converse(context: &Context, client: &GatewayClient, chat: &str) -> Resu
     Ok(())
 }
 
-fn note(event: ChatEvent, pending: &mut Pending, context: &Context, interactive: bool) {
+fn take(event: ChatEvent, pending: &mut Pending, context: &Context, interactive: bool) {
     match event {
         ChatEvent::Message { reply_to: Some(message), text, .. }
             if pending.order.iter().any(|say| say.id == message) =>
@@ -146,9 +161,10 @@ fn note(event: ChatEvent, pending: &mut Pending, context: &Context, interactive:
     }
 }
 
-/// The next line; `None` at the end of the input.
-async fn next_line(input: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String> {
-    input.as_mut()?.next_line().await.ok().flatten()
+/// The next line; `None` at the end of the input. What is not UTF-8 in it is replaced, not dropped.
+async fn next_line(input: &mut Option<Split<BufReader<Stdin>>>) -> Option<String> {
+    let line = input.as_mut()?.next_segment().await.ok().flatten()?;
+    Some(String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned())
 }
 
 async fn follow(client: &GatewayClient, chat: &str) -> Result<ChatEvents, UserError> {
@@ -163,21 +179,30 @@ async fn follow(client: &GatewayClient, chat: &str) -> Result<ChatEvents, UserEr
 
 /// The gateway went away: waits for it, says again what has no answer (it is answered once), and takes the replies that
 /// came meanwhile.
-async fn come_back(client: &GatewayClient, chat: &str, pending: &mut Pending) -> Result<ChatEvents, UserError> {
+async fn come_back(
+    client: &mut GatewayClient,
+    home: Option<&Path>,
+    chat: &str,
+    pending: &mut Pending,
+) -> Result<ChatEvents, UserError> {
+    let order = &pending.order;
     let again = async {
         loop {
-            if let Ok(events) = follow(client, chat).await {
-                return events;
+            if let Ok(found) = home.map_or_else(|| Ok(client.clone()), GatewayClient::of)
+                && let Ok(events) = follow(&found, chat).await
+                && say_all(&found, order).await
+            {
+                return (found, events);
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    let events = tokio::time::timeout(COMES_BACK, again).await.map_err(|_| {
-        UserError::failed("The gateway went away; what was said is stored and answered when it is back.")
+    let (found, events) = tokio::time::timeout(COMES_BACK, again).await.map_err(|_| {
+        UserError::failed(
+            "The gateway went away and did not come back; what it had taken is answered when it runs again.",
+        )
     })?;
-    for say in &pending.order {
-        client.say(say).await?;
-    }
+    *client = found;
     for line in client.history(chat).await? {
         if let Some(message) = line.reply_to.filter(|message| pending.order.iter().any(|say| say.id == *message)) {
             let texts = pending.texts.entry(message.clone()).or_default();
@@ -188,6 +213,15 @@ async fn come_back(client: &GatewayClient, chat: &str, pending: &mut Pending) ->
         }
     }
     Ok(events)
+}
+
+async fn say_all(client: &GatewayClient, order: &VecDeque<Say>) -> bool {
+    for say in order {
+        if client.say(say).await.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Tells this run's messages from those of others.

@@ -1,10 +1,33 @@
 //! Standard output, for people or as JSON.
 
-#![expect(clippy::print_stdout, reason = "the one place that prints results")]
-
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
+
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a result could not be written, for example to a full disk.
+pub(super) fn failed() -> bool {
+    FAILED.load(Ordering::Relaxed)
+}
+
+/// Writes a line on standard output. A reader that has gone (`| head`) is no failure.
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            FAILED.store(true, Ordering::Relaxed);
+            note(&format!("hookgate: standard output cannot be written: {error}"));
+        }
+        _ => {}
+    }
+}
+
+/// Writes a line on standard error, if anybody is still there to read it.
+pub(super) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
 
 /// Where results go, and in which form.
 #[derive(Debug, Clone, Copy)]
@@ -17,32 +40,32 @@ impl Output {
     /// The result: `json` as one document, or `text`.
     pub(super) fn result(self, json: &impl Serialize, text: impl FnOnce() -> String) {
         if self.json {
-            println!("{}", serde_json::to_string_pretty(json).unwrap_or_default());
+            print(&serde_json::to_string_pretty(json).unwrap_or_default());
         } else {
             let text = text();
             if !text.is_empty() {
-                println!("{}", text.trim_end());
+                print(text.trim_end());
             }
         }
     }
 
-    /// A line for people. One that cannot be written is lost: the gateway does not end because nobody listens.
+    /// A line for people.
     pub(super) fn line(self, text: &str) {
         if !self.json {
-            let _ = writeln!(io::stdout(), "{text}");
+            print(text);
         }
     }
 
-    /// What a gateway that goes on running tells of itself; lost like [`Self::line`].
+    /// What a gateway that goes on running tells of itself; lost when nobody listens.
     pub(super) fn event(self, json: &impl Serialize) {
         let _ = writeln!(io::stdout(), "{}", serde_json::to_string_pretty(json).unwrap_or_default());
     }
 
     /// Why the command failed: on standard error, and as a JSON object on standard output when that was asked for.
     pub(super) fn error(self, message: &str) {
-        let _ = writeln!(io::stderr(), "hookgate: {message}");
+        note(&format!("hookgate: {message}"));
         if self.json {
-            println!("{}", serde_json::json!({ "error": message }));
+            print(&serde_json::json!({ "error": message }).to_string());
         }
     }
 }

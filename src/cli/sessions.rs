@@ -77,7 +77,9 @@ async fn list(context: &Context, config: &Config, limit: u32) -> Result<u8, User
 async fn show(context: &Context, config: &Config, wanted: &str, limit: u32) -> Result<u8, UserError> {
     let store = read_only(config).await?;
     let found = store.find_session(wanted).await.map_err(|error| store_error(&error))?;
-    let session = found.ok_or_else(|| unknown(wanted))?;
+    let session = found.ok_or_else(|| {
+        UserError::failed(format!("There is no conversation {wanted:?}; `hookgate sessions list` shows them."))
+    })?;
     let messages = store.history(&session.id, limit, usize::MAX).await.map_err(|error| store_error(&error))?;
     store.close().await;
     context.output.result(&json!({ "session": session, "messages": messages }), || {

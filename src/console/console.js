@@ -6,13 +6,23 @@ const form = document.getElementById("form");
 const text = document.getElementById("text");
 const partials = new Map(); // message id -> line that shows its answer so far
 const shown = new Set(); // ids of replies on the page
+const said = new Map(); // message id -> its line, while an answer may come or the history does not have it (commands)
+
+let waiting = null; // events that came while the chat is being loaded
+
+// Changes the chat; who reads further up is not moved away from there.
+function change(how) {
+  const atEnd = chat.scrollHeight - chat.scrollTop - chat.clientHeight < 40;
+  const top = chat.scrollTop;
+  how();
+  chat.scrollTop = atEnd ? chat.scrollHeight : top;
+}
 
 function line(role, content) {
   const element = document.createElement("div");
   element.className = "line " + role;
   element.textContent = content;
-  chat.append(element);
-  chat.scrollTop = chat.scrollHeight;
+  change(() => chat.append(element));
   return element;
 }
 
@@ -30,14 +40,14 @@ function onEvent(event) {
     case "partial": {
       let element = partials.get(event.reply_to);
       if (!element) partials.set(event.reply_to, (element = line("assistant partial", "")));
-      element.textContent = event.text;
-      chat.scrollTop = chat.scrollHeight;
+      change(() => (element.textContent = event.text));
       break;
     }
     case "message": showReply(event); break;
     case "settled": {
       const partial = partials.get(event.message_id);
       if (partial && event.replies === 0) { partial.remove(); partials.delete(event.message_id); }
+      if (event.replies === 0) said.delete(event.message_id);
       state.textContent = "ready";
       break;
     }
@@ -47,25 +57,47 @@ function onEvent(event) {
   }
 }
 
+// Shows the chat as it is stored. What happens meanwhile comes after it, so that it cannot be wiped out.
 async function load() {
-  const response = await fetch("/api/history");
-  if (!response.ok) return;
-  const { messages } = await response.json();
-  const pending = [...chat.querySelectorAll(".line.user[data-pending]")];
-  const answered = new Set(messages.map((message) => message.reply_to));
-  chat.replaceChildren();
-  shown.clear();
-  partials.clear();
-  for (const message of messages) {
-    if (message.id) shown.add(message.id);
-    line(message.role, message.text);
-  }
-  for (const element of pending) if (!answered.has(element.dataset.pending)) chat.append(element);
+  if (waiting) return;
+  waiting = [];
+  try {
+    const response = await fetch("/api/history");
+    if (response.ok) show((await response.json()).messages);
+  } catch { /* the gateway is away: the next "ready" loads again */ }
+  const missed = waiting;
+  waiting = null;
+  missed.forEach(onEvent);
+}
+
+function show(messages) {
+  change(() => {
+    chat.replaceChildren();
+    shown.clear();
+    partials.clear();
+    const answered = new Set();
+    for (const message of messages) {
+      if (message.id) shown.add(message.id);
+      const own = said.get(message.reply_to);
+      if (own && !answered.has(own)) {
+        answered.add(own);
+        const before = chat.lastElementChild;
+        const known = before && before.classList.contains("user") && before.textContent === own.textContent;
+        if (!known) chat.append(own);
+      }
+      line(message.role, message.text);
+    }
+    for (const own of said.values()) if (!answered.has(own)) chat.append(own);
+  });
 }
 
 function follow() {
   const events = new EventSource("/api/events");
-  events.onmessage = (message) => onEvent(JSON.parse(message.data));
+  events.onmessage = (message) => {
+    const event = JSON.parse(message.data);
+    if (waiting) waiting.push(event);
+    else onEvent(event);
+  };
   events.onerror = () => { state.textContent = "connection lost, trying again"; };
 }
 
@@ -73,7 +105,8 @@ function follow() {
 async function send(content) {
   const id = crypto.randomUUID ? crypto.randomUUID() : String(Date.now()) + Math.random().toString(16).slice(2);
   const element = line("user", content);
-  element.dataset.pending = id;
+  chat.scrollTop = chat.scrollHeight;
+  said.set(id, element);
   for (let attempt = 0; attempt < 5; attempt++) {
     try {
       const response = await fetch("/api/messages", {
@@ -81,17 +114,18 @@ async function send(content) {
         headers: { "content-type": "application/json" },
         body: JSON.stringify({ id, text: content }),
       });
+      const answer = await response.json();
       if (response.ok) return;
-      if (response.status < 500) {
-        element.classList.add("failed");
-        element.title = (await response.json()).error;
-        return;
-      }
+      if (response.status < 500) return fail(element, answer.error);
     } catch { /* the gateway is away: try again */ }
     await new Promise((resolve) => setTimeout(resolve, 1000 * 2 ** attempt));
   }
+  fail(element, "The gateway could not be reached.");
+}
+
+function fail(element, why) {
   element.classList.add("failed");
-  element.title = "The gateway could not be reached.";
+  element.dataset.why = why;
 }
 
 form.addEventListener("submit", (event) => {
@@ -99,8 +133,11 @@ form.addEventListener("submit", (event) => {
   const content = text.value;
   if (!content.trim()) return;
   text.value = "";
+  grow();
   send(content);
 });
+const grow = () => { text.rows = Math.min(8, text.value.split("\n").length); };
+text.addEventListener("input", grow);
 text.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
     event.preventDefault();

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::commands::{self, Command};
 use super::{Gateway, Lane, Order, silence, texts};
 use crate::agent::{TurnOutcome, TurnRequest};
+use crate::redact::redact;
 use crate::session::{Role, SessionKey, TurnStatus};
 use crate::store::{Finish, InboxId, InboxRow, NewMessage, NewReply, StoreError, Target};
 use crate::webhook::template;
@@ -208,10 +209,13 @@ impl Gateway {
             let (target, reply_to) = (source.reply_target(), row.accepted.message.message_id.as_str());
             let partial = move |text: &str| {
                 if let Some(adapter) = adapter {
-                    adapter.partial(&target, reply_to, text);
+                    adapter.partial(&target, reply_to, &redact(text));
                 }
             };
-            self.0.agent.run_turn(request, &partial, stop).await
+            match self.0.agent.run_turn(request, &partial, stop).await {
+                TurnOutcome::Answer(answer) => TurnOutcome::Answer(redact(&answer)),
+                other => other,
+            }
         };
         drop(permit);
         self.tell_agent_end(source, &session, &text, &outcome);

@@ -3,7 +3,9 @@
 
 mod agent;
 mod chat;
+mod cli;
 mod commands;
+mod console;
 mod crash;
 mod delivery;
 mod hooks;

@@ -2,7 +2,6 @@
 //!
 //! It is as strict as the service (UTF-16 limits, the HTML parser, offsets, one poll at a time) and can be told to fail
 //! in all the ways networks and services do. People are driven through [`FakeUser`]: they say, they hear.
-#![expect(dead_code, reason = "a model of the world has more than the conversations of one day need")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::convert::Infallible;

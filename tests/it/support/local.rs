@@ -1,5 +1,4 @@
 //! Somebody at the chat page: speaks the console's routes as the page does.
-#![expect(dead_code, reason = "a model of the world has more than the conversations of one day need")]
 
 use std::time::Duration;
 

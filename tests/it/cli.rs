@@ -1,0 +1,468 @@
+//! The command line: the real binary on homes of its own.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::fake_model::FakeModel;
+use crate::support::fake_telegram::{FakeTelegram, Fault, TOKEN};
+use crate::support::process::{Place, Ran, hookgate, run};
+use crate::support::world::{CONSOLE_TOKEN, MODEL_KEY, SECRET, World};
+
+/// A home with this configuration and free ports.
+fn home(yaml: &str) -> Result<TempDir> {
+    let home = tempfile::tempdir()?;
+    fs::write(home.path().join("config.yaml"), yaml)?;
+    Ok(home)
+}
+
+const FREE_PORTS: &str = "console: {port: 0}\nplatforms: {webhook: {extra: {port: 0}}}\n";
+
+async fn on(home: &TempDir, args: &[&str], input: &str) -> Result<Ran> {
+    let mut command = hookgate(home.path());
+    command.args(args);
+    run(command, input).await
+}
+
+#[tokio::test]
+async fn chat_without_a_gateway_answers_each_line_in_order() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let lines: String = (0..150).map(|n| format!("line {n}\n")).collect();
+    let ran = on(&home, &["chat"], &lines).await?;
+    assert_eq!((ran.code, ran.out, ran.err), (0, lines, String::new()));
+    let ran = on(&home, &["chat", "--json"], "one\n\n  \ntwo\r\nlast").await?.ok()?;
+    assert_eq!(ran.json()?, json!([{ "text": "one" }, { "text": "two" }, { "text": "last" }]));
+    let ran = on(&home, &["chat", "--json"], "/help\n/start\n/nosuch\n").await?.ok()?.json()?;
+    assert_eq!(ran[1]["text"], "Unknown command /nosuch. /help lists the commands.");
+    for (args, out) in [(vec!["chat"], ""), (vec!["chat", "--json"], "[]\n")] {
+        let ran = on(&home, &args, "").await?;
+        assert_eq!((ran.code, ran.out.as_str()), (0, out));
+    }
+    let ran = on(&home, &["chat", "--chat", "a b"], "hello\n").await?;
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+    assert!(ran.err.contains("A chat's name has 1 to 64 letters"), "{}", ran.err);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_not_utf8_is_no_end_of_the_input() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let mut child = hookgate(home.path()).arg("chat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    child.stdin.take().context("a pipe")?.write_all(b"caf\xe9\nnext\n")?;
+    assert_eq!(String::from_utf8(child.wait_with_output()?.stdout)?, "caf\u{fffd}\nnext\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn chat_joins_a_running_gateway() -> Result<()> {
+    let place =
+        Place::with(&World::default().without_telegram(), FakeTelegram::start().await, FakeModel::echo().await)?;
+    let gateway = place.start().await?;
+    let ran = run(place.command(&["chat"]), "one\ntwo\n").await?.ok()?;
+    assert_eq!(ran.out, "echo: one\necho: two\n");
+    assert_eq!(gateway.local.hears("cli", 2).await?, ["echo: one", "echo: two"]);
+    let ran = run(place.command(&["--json", "chat", "--chat", "other"]), "three\n").await?.ok()?;
+    assert_eq!(ran.json()?, json!([{ "text": "echo: three" }]));
+    let listed = place.run(&["sessions", "list", "--json"]).await?.ok()?.json()?;
+    let keys: Vec<_> = listed.as_array().context("a list")?.iter().map(|session| &session["key"]).collect();
+    assert_eq!(keys, ["agent:main:local:dm:other", "agent:main:local:dm:cli"]);
+    assert_eq!(gateway.stop().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn chat_waits_for_a_gateway_that_is_started_again() -> Result<()> {
+    let place =
+        Place::with(&World::default().without_telegram(), FakeTelegram::start().await, FakeModel::echo().await)?;
+    let gateway = place.start().await?;
+    let mut child = place.command(&["chat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut input = child.stdin.take().context("a pipe")?;
+    input.write_all(b"one\n")?;
+    gateway.local.hears("cli", 1).await?;
+    assert_eq!(gateway.stop().await?, 0);
+    input.write_all(b"two\nthree\n")?;
+    drop(input);
+    let gateway = place.start().await?;
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output()).await??;
+    assert_eq!(
+        (output.status.code(), String::from_utf8(output.stdout)?.as_str()),
+        (Some(0), "echo: one\necho: two\necho: three\n")
+    );
+    assert_eq!(gateway.local.hears("cli", 3).await?.len(), 3);
+    assert_eq!(gateway.stop().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn config_check_says_where_and_what_was_meant() -> Result<()> {
+    let good = home("model: {provider: echo}\n")?;
+    assert_eq!(on(&good, &["config", "check"], "").await?.ok()?.out, "The configuration has no problems.\n");
+    assert_eq!(
+        on(&good, &["config", "check", "--json", "--strict"], "").await?.ok()?.json()?,
+        json!({ "ok": true, "problems": [] })
+    );
+
+    let warned = home("model: {provider: echo}\nlimts: {turns: 3}\n")?;
+    let ran = on(&warned, &["config", "check"], "").await?.ok()?;
+    assert!(ran.out.contains(":2:1: limts: ") && ran.out.contains("did you mean `limits`?"), "{}", ran.out);
+    let ran = on(&warned, &["config", "check", "--strict"], "").await?;
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.starts_with("error: "), "{}", ran.out);
+
+    let bad = home("model: {provider: opnai}\nlimits:\n  turns: many\n")?;
+    let ran = on(&bad, &["config", "check"], "").await?;
+    let place = bad.path().join("config.yaml").display().to_string();
+    assert_eq!(ran.code, 1);
+    let expected = [format!("error: {place}:1:9: model.provider: "), format!("error: {place}:3:10: limits.turns: ")];
+    for (line, expected) in ran.out.lines().zip(&expected) {
+        assert!(line.starts_with(expected), "{line}");
+    }
+    assert!(ran.out.contains("did you mean `openai`?"), "{}", ran.out);
+    let report = on(&bad, &["config", "check", "--json"], "").await?;
+    assert_eq!((report.code, &report.json()?["ok"]), (1, &json!(false)));
+    assert_eq!(
+        (&report.json()?["problems"][1]["line"], &report.json()?["problems"][1]["column"]),
+        (&json!(3), &json!(10))
+    );
+
+    // The gateway does not start on it and says the same; other commands point to the check.
+    let list: String =
+        ran.out.lines().filter_map(|line| line.strip_prefix("error: ")).map(|line| format!("{line}\n")).collect();
+    let started = on(&bad, &["gateway", "run"], "").await?;
+    assert_eq!((started.code, started.out.as_str()), (78, ""));
+    assert_eq!(started.err, format!("hookgate: The configuration cannot be used:\n{list}"));
+    let started = on(&bad, &["gateway", "run", "--json"], "").await?;
+    assert_eq!((started.code, started.json()?["error"].is_string()), (78, true));
+    for command in [&["chat"][..], &["sessions", "list"], &["gateway", "status"]] {
+        let ran = on(&bad, command, "").await?;
+        assert_eq!((ran.code, ran.out.as_str()), (78, ""), "{command:?}");
+        assert!(ran.err.contains("hookgate config check"), "{}", ran.err);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn config_show_masks_secrets_and_reads_back() -> Result<()> {
+    let place = Place::new(&World::default()).await?;
+    fs::write(place.home.path().join(".env"), "EXTRA=1\n")?;
+    let shown = place.run(&["config", "show"]).await?.ok()?.out;
+    let json = place.run(&["config", "show", "--json"]).await?.ok()?;
+    assert!(shown.contains("turns: 32") && shown.contains("provider: openai"), "{shown}");
+    assert_eq!(json.json()?["limits"]["turns"], 32);
+    for secret in [TOKEN, MODEL_KEY, SECRET, CONSOLE_TOKEN] {
+        assert!(!shown.contains(secret) && !json.out.contains(secret), "{shown}");
+    }
+    let again = home(&shown)?;
+    let checked = on(&again, &["config", "check"], "").await?;
+    assert!(!checked.out.contains("cannot be read") && checked.code <= 1, "{}", checked.out);
+
+    let paths = place.run(&["config", "path"]).await?.ok()?.out;
+    let expected = ["config.yaml", ".env"].map(|name| format!("{}\n", place.home.path().join(name).display()));
+    assert_eq!(paths, expected.concat());
+    let empty = tempfile::tempdir()?;
+    let paths = on(&empty, &["config", "path", "--json"], "").await?.ok()?.json()?;
+    let exists: Vec<_> = paths.as_array().context("a list")?.iter().map(|file| &file["exists"]).collect();
+    assert_eq!(exists, [false, false]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn sessions_are_listed_shown_and_reset_with_and_without_a_gateway() -> Result<()> {
+    let home = home(FREE_PORTS)?;
+    assert_eq!(on(&home, &["sessions", "list"], "").await?.ok()?.out, "No conversations yet.\n");
+    assert_eq!(on(&home, &["sessions", "list", "--json"], "").await?.ok()?.out, "[]\n");
+    let place = Place::with(
+        &World::default().without_telegram().echo(),
+        FakeTelegram::start().await,
+        FakeModel::start().await,
+    )?;
+    run(place.command(&["chat"]), "hello\n").await?.ok()?;
+    for running in [false, true] {
+        let gateway = if running { Some(place.start().await?) } else { None };
+        let listed = place.run(&["sessions", "list", "--json"]).await?.ok()?.json()?;
+        let id = listed[0]["id"].as_str().context("an id")?.to_owned();
+        let table = place.run(&["sessions", "list"]).await?.ok()?.out;
+        assert!(
+            table.starts_with("SESSION ") && table.contains(&id) && table.contains("agent:main:local:dm:cli"),
+            "{table}"
+        );
+        for name in [id.as_str(), "agent:main:local:dm:cli"] {
+            let shown = place.run(&["sessions", "show", name, "--json"]).await?.ok()?.json()?;
+            let texts: Vec<_> =
+                shown["messages"].as_array().context("a list")?.iter().map(|message| &message["text"]).collect();
+            assert_eq!(texts, ["hello", "hello"]);
+            assert_eq!(shown["session"]["id"], json!(id));
+        }
+        assert!(place.run(&["sessions", "show", &id]).await?.ok()?.out.contains("] user:\nhello\n"));
+        let reset = place.run(&["sessions", "reset", &id, "--json"]).await?.ok()?.json()?;
+        assert_eq!(reset, json!({ "reset": true, "session_id": id }));
+        for unknown in [&["sessions", "show", "nope"][..], &["sessions", "reset", "nope"], &["sessions", "reset", &id]]
+        {
+            let ran = place.run(unknown).await?;
+            assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{unknown:?}");
+            assert!(ran.err.contains("`hookgate sessions list` shows them"), "{}", ran.err);
+            let mut command = place.command(unknown);
+            command.arg("--json");
+            assert!(run(command, "").await?.json()?["error"].is_string());
+        }
+        run(place.command(&["chat"]), "hello\n").await?.ok()?;
+        let listed = place.run(&["sessions", "list", "--json"]).await?.ok()?.json()?;
+        assert_eq!((&listed[0]["end_reason"], &listed[1]["end_reason"]), (&Value::Null, &json!("reset")));
+        assert_ne!(listed[0]["id"], json!(id));
+        if let Some(gateway) = gateway {
+            assert_eq!(gateway.stop().await?, 0);
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn doctor_says_what_is_well_and_what_is_not() -> Result<()> {
+    let fine = home(FREE_PORTS)?;
+    let ran = on(&fine, &["doctor"], "").await?.ok()?;
+    assert!(ran.out.lines().all(|line| line.starts_with("ok ")), "{}", ran.out);
+    let place = Place::new(&World::default()).await?;
+    let report = place.run(&["doctor", "--json"]).await?.ok()?.json()?;
+    assert_eq!(report["ok"], true);
+    let of = |report: &Value, name: &str| {
+        let findings = report["findings"].as_array().cloned().unwrap_or_default();
+        findings.into_iter().find(|finding| finding["name"] == name).unwrap_or_default()
+    };
+    assert_eq!(of(&report, "telegram")["message"], "the token is @hookgate_bot's");
+    place.telegram.fail("getMe", [Fault::Refuse(401, "Unauthorized".into())]);
+    let ran = place.run(&["doctor"]).await?;
+    assert_eq!(ran.code, 1);
+    assert!(
+        ran.out.contains("FAILED   telegram  Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN"),
+        "{}",
+        ran.out
+    );
+    place.telegram.goes_away();
+    let ran = place.run(&["--json", "doctor"]).await?;
+    assert_eq!((ran.code, &ran.json()?["ok"]), (1, &json!(false)));
+    let telegram = of(&ran.json()?, "telegram");
+    assert!(
+        telegram["state"] == "failed" && telegram["message"].to_string().contains("cannot be reached"),
+        "{telegram}"
+    );
+    assert!(!ran.out.contains(TOKEN));
+    Ok(())
+}
+
+#[tokio::test]
+async fn global_flags_stand_anywhere_and_usage_errors_are_2() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let path = home.path().display().to_string();
+    for args in [
+        vec!["--json", "sessions", "list"],
+        vec!["sessions", "--json", "list"],
+        vec!["sessions", "list", "--json"],
+        vec!["--home", &path, "sessions", "list", "--json"],
+        vec!["sessions", "list", "--json", "--home", &path],
+    ] {
+        assert_eq!(on(&home, &args, "").await?.ok()?.json()?, json!([]), "{args:?}");
+    }
+    for args in [
+        vec![],
+        vec!["nosuch"],
+        vec!["sessions"],
+        vec!["sessions", "show"],
+        vec!["--nosuch"],
+        vec!["gateway", "run", "--log", "a=b=c"],
+    ] {
+        let ran = on(&home, &args, "").await?;
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?}");
+        assert!(!ran.err.is_empty());
+    }
+    let version = on(&home, &["--version"], "").await?.ok()?.out;
+    assert_eq!(version, format!("hookgate {}\n", env!("CARGO_PKG_VERSION")));
+    let help = on(&home, &["--help"], "").await?.ok()?.out;
+    for command in ["gateway", "chat", "config", "webhook", "sessions", "doctor"] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{command} "))), "{command}: {help}");
+        assert!(on(&home, &[command, "--help"], "").await?.ok()?.out.contains("--json"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_listing_is_one_json_document_and_nothing_else() -> Result<()> {
+    let place = Place::new(&World::default().setting("limts: {}")).await?; // a warning must not get in between
+    let gateway = place.start().await?;
+    for args in [
+        &["gateway", "status"][..],
+        &["config", "check"],
+        &["config", "show"],
+        &["config", "path"],
+        &["sessions", "list"],
+        &["webhook", "list"],
+        &["webhook", "show", "github"],
+        &["webhook", "subscribe", "news"],
+        &["webhook", "test", "news"],
+        &["webhook", "remove", "news"],
+        &["doctor"],
+        &["chat"],
+    ] {
+        let mut command = place.command(args);
+        command.arg("--json");
+        let ran = run(command, "").await?;
+        ran.json().with_context(|| format!("{args:?}"))?;
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        let out = ran.out + &ran.err;
+        for secret in [TOKEN, MODEL_KEY, SECRET, CONSOLE_TOKEN] {
+            assert!(!out.contains(secret), "{args:?}: {out}");
+        }
+    }
+    let stopped = place.run(&["gateway", "stop", "--json"]).await?.ok()?.json()?;
+    assert_eq!(stopped, json!({ "stopped": true, "pid": gateway.pid() }));
+    assert_eq!(place.run(&["gateway", "stop"]).await?.code, 1);
+    let status = place.run(&["gateway", "status", "--json"]).await?;
+    assert_eq!((status.code, &status.json()?["running"]), (1, &json!(false)));
+    drop(gateway);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_home_is_chosen_as_documented() -> Result<()> {
+    async fn home_of(user: &Path, variables: &[(&str, &Path)], args: &[&str]) -> Result<String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hookgate"));
+        command.env_clear().env("HOME", user).args(args).args(["config", "path", "--json"]);
+        command.envs(variables.iter().map(|(name, path)| (name, path)));
+        let files = run(command, "").await?.ok()?.json()?;
+        Ok(files[0]["path"].as_str().unwrap_or_default().trim_end_matches("/config.yaml").to_owned())
+    }
+    let user = tempfile::tempdir()?;
+    let user = user.path();
+    let [a, b, c] = ["a", "b", "c"].map(|name| user.join(name));
+    let shown = |path: &Path| path.display().to_string();
+    let both = [("HOOKGATE_HOME", b.as_path()), ("HERMES_HOME", c.as_path())];
+    assert_eq!(home_of(user, &both, &["--home", &shown(&a)]).await?, shown(&a));
+    assert_eq!(home_of(user, &both, &[]).await?, shown(&b));
+    assert_eq!(home_of(user, &both[1..], &[]).await?, shown(&c));
+    fs::create_dir(user.join(".hermes"))?;
+    fs::write(user.join(".hermes/config.yaml"), "model: {provider: nosuch}\n")?;
+    assert_eq!(home_of(user, &[], &[]).await?, shown(&user.join(".hermes")));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hookgate"));
+    command.env_clear().env("HOME", user).args(["gateway", "run"]);
+    let start = run(command, "").await?;
+    assert_eq!(start.code, 78);
+    assert!(
+        start.out.starts_with(&format!("using the existing home {}", shown(&user.join(".hermes")))),
+        "{}",
+        start.out
+    );
+    fs::create_dir(user.join(".hookgate"))?;
+    assert_eq!(home_of(user, &[], &[]).await?, shown(&user.join(".hookgate")));
+    fs::remove_dir(user.join(".hookgate"))?;
+    fs::remove_dir_all(user.join(".hermes"))?;
+    assert_eq!(home_of(user, &[], &[]).await?, shown(&user.join(".hookgate")), "it is created");
+    assert!(user.join(".hookgate").is_dir());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_away_is_no_crash() -> Result<()> {
+    let home = home(FREE_PORTS)?;
+    let mut child =
+        hookgate(home.path()).args(["config", "show"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    drop(child.stdout.take());
+    let mut err = String::new();
+    child.stderr.take().context("a pipe")?.read_to_string(&mut err)?;
+    assert_eq!((child.wait()?.code(), err.as_str()), (Some(0), ""));
+    // A disk that is full is told, and is no success.
+    let full = fs::File::options().write(true).open("/dev/full")?;
+    let output = hookgate(home.path()).args(["config", "show"]).stdout(full).output()?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr)?.contains("standard output cannot be written"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_gateway_whose_terminal_is_gone_works_on() -> Result<()> {
+    let place = Place::with(&World::default(), FakeTelegram::start().await, FakeModel::echo().await)?;
+    let mut command = place.command(&["gateway", "run", "--log", "debug"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    drop((child.stdout.take(), child.stderr.take()));
+    let alice = place.telegram.alice();
+    alice.says("anybody there?");
+    assert_eq!(alice.hears().await?.text, "echo: anybody there?");
+    place.telegram.mallory().says("me too");
+    alice.says("still there?");
+    assert_eq!(alice.hears().await?.text, "echo: still there?");
+    assert_eq!(place.run(&["gateway", "stop"]).await?.code, 0);
+    assert_eq!(child.wait()?.code(), Some(0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_output_tells_a_secret_whatever_fails_and_at_any_log_level() -> Result<()> {
+    let direct = format!(
+        "direct: {{secret: {SECRET}, deliver_only: true, prompt: 'news {{n}}', deliver: telegram, deliver_extra: {{chat_id: '{{chat}}'}}}}"
+    );
+    let place = Place::new(&World::default().route(&direct)).await?;
+    let leaky = || Fault::Refuse(400, format!("Bad Request: https://api.telegram.org/bot{TOKEN}/x"));
+    let faults = [Fault::DropBefore, Fault::Page(500), Fault::Page(403), Fault::Garbage, leaky()];
+    place.telegram.fail("getMe", [Fault::Page(502)]);
+    let gateway = place.start_with(&["--log", "trace"]).await?;
+    place.telegram.fail("getUpdates", [Fault::Garbage, leaky()]);
+    // One chat each, so that no send waits for another's second try.
+    let deliveries = (0..faults.len()).map(async |n| {
+        let chat = place.telegram.user(100 + i64::try_from(n)?, "Somebody").chat_id;
+        gateway.webhooks.github("direct", "push", &format!("d-{n}"), &json!({ "n": n, "chat": chat })).await
+    });
+    place.telegram.fail("sendMessage", faults.clone());
+    for answer in futures_util::future::join_all(deliveries).await {
+        let answer = answer?;
+        assert!([200, 202, 502].contains(&answer.status), "{answer:?}");
+        assert!(!answer.text.contains(TOKEN));
+    }
+    // The model's server repeats the key it does not like, and a model repeats what it was never told.
+    place.model.fails(401, &[], &format!("Incorrect API key provided: {MODEL_KEY}"));
+    place.model.says(&format!("The token is {TOKEN}, the key {MODEL_KEY}."));
+    let alice = place.telegram.alice();
+    alice.says("hello");
+    alice.says("what is your token?");
+    place
+        .telegram
+        .wait_until("all is told", |telegram| {
+            telegram.sent().iter().any(|message| message.text.starts_with("The token is"))
+        })
+        .await?;
+    let sent = place.telegram.sent();
+    assert_eq!(sent.last().context("an answer")?.text, "The token is [redacted], the key [redacted].");
+    assert!(sent.iter().all(|message| !message.raw.contains(MODEL_KEY)));
+    let mut said = place.run(&["gateway", "status", "--json"]).await?.out;
+    place.telegram.goes_away();
+    for args in [
+        &["doctor"][..],
+        &["gateway", "status"],
+        &["webhook", "list"],
+        &["sessions", "list"],
+        &["sessions", "show", "agent:main:telegram:dm:7"],
+    ] {
+        let ran = place.run(args).await?;
+        said += &(ran.out + &ran.err);
+    }
+    tokio::time::timeout(Duration::from_secs(20), async {
+        while !gateway.log().contains("Telegram cannot be reached") && !gateway.log().contains("onnect") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await?;
+    let log = gateway.log();
+    assert!(log.contains("TRACE") && said.contains("FAILED"));
+    let page = format!("?token={CONSOLE_TOKEN}\n");
+    assert_eq!(log.matches(&page).count(), 1, "the start tells the page's address");
+    let all = said + &log.replace(&page, "");
+    for secret in [TOKEN, TOKEN.split_once(':').context("a token")?.1, SECRET, MODEL_KEY, CONSOLE_TOKEN] {
+        let at = all.find(secret).unwrap_or(0);
+        assert!(!all.contains(secret), "{secret}: {}", &all[at.saturating_sub(300)..at + 100]);
+    }
+    drop(gateway);
+    Ok(())
+}
