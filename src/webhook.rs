@@ -1,4 +1,4 @@
-//! Webhooks: from a signed request to a stored delivery. [`receive`] is the order of checks (`spec/hermes-gateway.md` §1.6
+//! Webhooks: from a signed request to a stored delivery. `receive` is the order of checks (`spec/hermes-gateway.md` §1.6
 //! as changed by `spec/decisions.md` §5); everything it calls but the body and the store is pure.
 
 pub mod json;
