@@ -536,7 +536,7 @@ async fn wait_in_the_store(place: &Place, texts: &[&str]) -> Result<Vec<Said>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_random_moments_under_load() {
     let seed = std::env::var("HOOKGATE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    println!("HOOKGATE_SEED={seed}");
+    eprintln!("HOOKGATE_SEED={seed}");
     let route = |name: &str, deliver_only: bool| {
         format!(
             "{name}: {{secret: the-github-secret, deliver_only: {deliver_only}, prompt: 'number {{id}}.', \
@@ -611,7 +611,7 @@ impl Load {
         }
         place.rests().await?;
         let counts = self.check(place, &deliveries, &said)?;
-        println!(
+        eprintln!(
             "{} sends, {} of them marked, after {} kills; webhooks were sent again {retries} times",
             counts.0, counts.1, self.kills
         );
