@@ -279,14 +279,7 @@ fn lock_home(config: &Config) -> Result<HomeLock, UserError> {
                 config.home.display()
             ))
         }
-        LockError::Io(error) => UserError::unwritable(
-            &error,
-            format!(
-                "The home directory {} cannot be used: {error}. Make it writable for this user, or choose another with \
-                 --home.",
-                config.home.display()
-            ),
-        ),
+        LockError::Io(error) => UserError::unwritable(&config.home, &error),
     })
 }
 

@@ -1,6 +1,7 @@
 //! What a person must be told: one full sentence in their terms, with what to do.
 
 use std::io;
+use std::path::Path;
 
 /// An error for the person at the terminal or in the chat.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,16 +19,34 @@ impl UserError {
         Self { message: message.into(), exit_code: 1 }
     }
 
-    /// A file cannot be written. A full disk may have room at the next start; everything else is for a person to change.
-    pub fn unwritable(error: &io::Error, message: impl Into<String>) -> Self {
+    /// A file of the home cannot be written. A full disk may have room at the next start; the rest is for a person to
+    /// change.
+    pub fn unwritable(path: &Path, error: &io::Error) -> Self {
+        let what = format!("{} cannot be written: {error}.", path.display());
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::failed(message),
-            _ => Self::config(message),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::failed(format!("{what} Make room on its disk, then start again."))
+            }
+            _ => Self::config(format!("{what} Make it writable for this user, or choose another home with --home.")),
         }
     }
 
     /// The configuration cannot be used (`EX_CONFIG`).
     pub fn config(message: impl Into<String>) -> Self {
         Self { message: message.into(), exit_code: 78 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_matter_of_configuration() {
+        let path = Path::new("/home/a/.hookgate");
+        let full = UserError::unwritable(path, &io::ErrorKind::StorageFull.into());
+        assert_eq!((full.exit_code, full.message.contains("Make room")), (1, true), "{full}");
+        let refused = UserError::unwritable(path, &io::ErrorKind::ReadOnlyFilesystem.into());
+        assert_eq!((refused.exit_code, refused.message.contains("--home")), (78, true), "{refused}");
     }
 }

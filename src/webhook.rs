@@ -235,6 +235,9 @@ async fn receive(
         }
     };
     ticket.keep();
+    if let Some(text) = work.for_log {
+        tracing::info!(route = %delivery.route, delivery_id = %delivery.delivery_id, %text, "A webhook was delivered to the log.");
+    }
     let (route, delivery_id) = (delivery.route, delivery.delivery_id);
     if inbox.is_some() {
         return Ok(Receipt::Accepted { route, event, delivery_id });
@@ -340,11 +343,13 @@ struct Work {
     target: String,
     /// For the answer: `telegram`, as the reference says it.
     answered_target: String,
+    /// What is delivered to the log, once it is recorded.
+    for_log: Option<String>,
 }
 
 impl Work {
     fn ignored() -> Self {
-        Self { what: DeliveryWork::Ignore, target: String::new(), answered_target: String::new() }
+        Self { what: DeliveryWork::Ignore, target: String::new(), answered_target: String::new(), for_log: None }
     }
 }
 
@@ -366,6 +371,8 @@ fn work(
         Target::Log => "log".into(),
         Target::Chat(chat) => chat.platform.to_string(),
     });
+    let for_log =
+        (route.deliver_only && targets.contains(&Target::Log)).then(|| rendered.text.chars().take(200).collect());
     let what = if route.deliver_only {
         DeliveryWork::Send(replies(webhooks, &targets, &rendered.text, delivery))
     } else {
@@ -387,7 +394,7 @@ fn work(
             },
         }))
     };
-    Ok(Work { what, target, answered_target })
+    Ok(Work { what, target, answered_target, for_log })
 }
 
 fn replies(webhooks: &Webhooks, targets: &[Target], text: &str, delivery: &DeliveryRef) -> Vec<NewReply> {
@@ -402,10 +409,6 @@ fn replies(webhooks: &Webhooks, targets: &[Target], text: &str, delivery: &Deliv
         delivery: Some(delivery.clone()),
         session_key: None,
     };
-    if targets.contains(&Target::Log) {
-        let start: String = text.chars().take(200).collect();
-        tracing::info!(route = %delivery.route, delivery_id = %delivery.delivery_id, text = %start, "A webhook was delivered to the log.");
-    }
     chats.map(reply).filter(|reply| !reply.parts.is_empty()).collect()
 }
 

@@ -74,9 +74,7 @@ impl ConsoleFile {
         };
         write().map_err(|error: std::io::Error| {
             let _ = fs::remove_file(&temporary);
-            let message =
-                format!("{} cannot be written: {error}. Make the home writable for this user.", path.display());
-            UserError::unwritable(&error, message)
+            UserError::unwritable(&path, &error)
         })
     }
 }

@@ -476,12 +476,14 @@ async fn a_message_that_kills_the_gateway_is_given_up_after_five_attempts_and_th
         t.telegram.wait_until("both are stored", |telegram| telegram.unconfirmed().is_empty()).await?;
         // Which of the two gets the one place at a start is open; the other does nothing but wait.
         while t.model.was_told().iter().filter(|told| *told == "deadly").count() < 5 {
+            t.run(&["gateway", "status"]).await?; // By then the other has come to its wait.
             process.kill()?;
             let asked = t.model.requests().len();
             t.model.hangs();
             process = t.start_listening().await?;
             t.model.is_asked(asked + 1).await;
         }
+        t.run(&["gateway", "status"]).await?;
         process.kill()?;
         let asked = t.model.requests().len();
 
@@ -515,6 +517,21 @@ async fn killed_again_and_again_at_its_start() {
         assert_once(&heard.iter().collect::<Vec<_>>(), "Hi", delays.len());
         assert_eq!(heard[0].reply_to, Some(said[0].message_id));
         Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stored_message_that_cannot_be_read_stops_neither_the_start_nor_the_others() {
+    survive(World::default().echo(), async |t| {
+        let said = wait_in_the_store(t, &["unreadable", "readable"]).await?;
+        t.change("update inbox set payload = '{}' where id = (select min(id) from inbox)").await?;
+        let process = t.start_listening().await?;
+        assert_answers(&t.telegram.alice().hears().await?, "readable", said[1]);
+        assert!(t.log().contains("A stored message cannot be read and is left alone."));
+        t.change("delete from inbox where payload = '{}'").await?;
+        t.rests().await?;
+        process.kill()
     })
     .await;
 }

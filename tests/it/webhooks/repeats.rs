@@ -36,6 +36,20 @@ async fn an_id_is_known_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_repeat_is_not_delivered_to_the_log_again() {
+    let world = quiet_world(&[route("plain", "prompt: '{m}', deliver: log, deliver_only: true")]);
+    run_test(world, async |t| {
+        for status in ["delivered", "duplicate"] {
+            let answer = t.webhooks.github("plain", "push", "d1", &json!({"m": "seen once"})).await?;
+            assert_eq!(answer.json::<Value>()?["status"], status);
+        }
+        assert_eq!(t.log.text().matches("seen once").count(), 1);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn twenty_at_the_same_moment_are_one() {
     run_test(World::default(), async |t| -> Result<()> {
         t.model.says("Once.");
