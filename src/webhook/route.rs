@@ -47,6 +47,9 @@ pub struct Route {
     pub session: SessionChoice,
     /// `rate_limit` of the route, else the listener's.
     pub rate_limit: Option<u32>,
+    /// `public_url` of the route: its whole address as the provider has it; else the listener's `public_url`, to which
+    /// the path is added. `scheme: twilio` signs it.
+    pub public_url: Option<String>,
 }
 
 /// How requests are signed (`spec/decisions.md` §5).
@@ -64,22 +67,60 @@ pub enum Scheme {
     Svix,
     /// The same as `webhook-…`, by the Standard Webhooks specification.
     Standard,
+    /// `X-Slack-Signature`.
+    Slack,
+    /// `X-Shopify-Hmac-Sha256`.
+    Shopify,
+    /// `Linear-Signature`.
+    Linear,
+    /// `X-Gitea-Signature`, also as Forgejo and Gogs name it.
+    Gitea,
+    /// `X-Hub-Signature`.
+    Bitbucket,
+    /// `Sentry-Hook-Signature`.
+    Sentry,
+    /// `Paddle-Signature`.
+    Paddle,
+    /// `X-PagerDuty-Signature`.
+    PagerDuty,
+    /// `X-Twilio-Signature`, which covers the route's public address.
+    Twilio,
+    /// `X-Telegram-Bot-Api-Secret-Token`, the secret itself.
+    Telegram,
+    /// `Authorization: Bearer`, the secret itself.
+    Bearer,
+    /// `Authorization: Basic`; the secret is `user:password`, or the password alone.
+    Basic,
     /// A configured header.
     Hmac(HmacOptions),
 }
 
 impl Scheme {
+    /// Those that need no options, by their names in a route's `scheme`.
+    pub(crate) const NAMED: [(&'static str, Self); 18] = [
+        ("auto", Self::Auto),
+        ("github", Self::GitHub),
+        ("gitlab", Self::GitLab),
+        ("stripe", Self::Stripe),
+        ("svix", Self::Svix),
+        ("standard", Self::Standard),
+        ("slack", Self::Slack),
+        ("shopify", Self::Shopify),
+        ("linear", Self::Linear),
+        ("gitea", Self::Gitea),
+        ("bitbucket", Self::Bitbucket),
+        ("sentry", Self::Sentry),
+        ("paddle", Self::Paddle),
+        ("pagerduty", Self::PagerDuty),
+        ("twilio", Self::Twilio),
+        ("telegram", Self::Telegram),
+        ("bearer", Self::Bearer),
+        ("basic", Self::Basic),
+    ];
+
     /// The name in a route's `scheme`.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::GitHub => "github",
-            Self::GitLab => "gitlab",
-            Self::Stripe => "stripe",
-            Self::Svix => "svix",
-            Self::Standard => "standard",
-            Self::Hmac(_) => "hmac",
-        }
+        Self::NAMED.iter().find(|(_, scheme)| scheme == self).map_or("hmac", |(name, _)| name)
     }
 }
 
@@ -203,6 +244,8 @@ pub struct RouteDefaults {
     pub telegram_home: Option<ChatTarget>,
     /// Telegram is configured.
     pub telegram_enabled: bool,
+    /// The listener's `public_url`.
+    pub public_url: Option<String>,
 }
 
 /// The chat of a bare `local`: the one the console opens with.
@@ -215,7 +258,7 @@ const TARGET_FORMS: &str = "`log`, `telegram`, `telegram:CHAT`, `telegram:CHAT:T
 const SHORT_SECRET: usize = 8;
 
 /// Keys that are read.
-const KEYS: [&str; 25] = [
+const KEYS: [&str; 26] = [
     "secret",
     "events",
     "prompt",
@@ -241,10 +284,11 @@ const KEYS: [&str; 25] = [
     "engine",
     "filters",
     "script",
+    "public_url",
 ];
 
 /// Keys that exist and do nothing yet; the route runs without them.
-const IDLE_KEYS: [&str; 5] = ["skills", "concurrency", "tools", "deliver_fallback", "public_url"];
+const IDLE_KEYS: [&str; 4] = ["skills", "concurrency", "tools", "deliver_fallback"];
 
 /// Keys that people write, and what they are called here.
 const OTHER_NAMES: [(&str, &str); 9] = [
@@ -261,24 +305,6 @@ const OTHER_NAMES: [(&str, &str); 9] = [
 
 /// Options of `scheme: hmac`.
 const HMAC_KEYS: [&str; 7] = ["header", "algorithm", "encoding", "prefix", "timestamp_header", "signed", "tolerance"];
-
-/// Schemes that can be pinned.
-const SCHEMES: [&str; 7] = ["auto", "github", "gitlab", "stripe", "svix", "standard", "hmac"];
-
-/// Schemes to come.
-const SCHEMES_TO_COME: [&str; 11] = [
-    "slack",
-    "shopify",
-    "linear",
-    "gitea",
-    "bitbucket",
-    "sentry",
-    "paddle",
-    "pagerduty",
-    "twilio",
-    "telegram",
-    "bearer",
-];
 
 /// Reads one route. `Ok` comes with its warnings; `Err` has everything, at least one problem not being a warning.
 ///
@@ -324,7 +350,12 @@ pub fn parse_route(
             .map_or(4_000, |limit| usize::try_from(limit).unwrap_or(4_000)),
         session: parser.session(),
         rate_limit: parser.number("rate_limit", 1, u32::MAX.into()).and_then(|limit| u32::try_from(limit).ok()),
+        public_url: parser.public_url(name, defaults),
     };
+    if route.scheme == Scheme::Twilio && route.public_url.is_none() {
+        let suggestion = Some("set it to the address that is entered at Twilio".to_owned());
+        parser.error("public_url", "`scheme: twilio` signs the address of the route, so it must be known", suggestion);
+    }
     parser.refuse_what_is_to_come();
     if parser.problems.iter().any(|problem| !problem.warning) {
         return Err(parser.problems);
@@ -527,33 +558,41 @@ impl<'v> Parser<'v> {
 
     fn scheme(&mut self) -> Scheme {
         let name = self.text("scheme").unwrap_or_else(|| "auto".to_owned());
-        let scheme = match name.trim() {
-            "" | "auto" => Scheme::Auto,
-            "github" => Scheme::GitHub,
-            "gitlab" => Scheme::GitLab,
-            "stripe" => Scheme::Stripe,
-            "svix" => Scheme::Svix,
-            "standard" => Scheme::Standard,
-            "hmac" => return self.hmac().map_or(Scheme::Auto, Scheme::Hmac),
-            other if SCHEMES_TO_COME.contains(&other) || other == "basic" => {
-                let suggestion = Some(format!("supported are {}", SCHEMES.join(", ")));
-                self.error("scheme", format!("the scheme `{other}` is not supported yet"), suggestion);
-                Scheme::Auto
-            }
-            other => {
-                let suggestion = closest(other, SCHEMES)
-                    .map(|name| format!("did you mean `{name}`?"))
-                    .unwrap_or_else(|| format!("schemes are {}", SCHEMES.join(", ")));
-                self.error("scheme", format!("there is no scheme `{other}`"), Some(suggestion));
-                Scheme::Auto
-            }
-        };
+        let name = Some(name.trim()).filter(|name| !name.is_empty()).unwrap_or("auto");
+        if name == "hmac" {
+            return self.hmac().map_or(Scheme::Auto, Scheme::Hmac);
+        }
+        let found = Scheme::NAMED.into_iter().find(|(known, _)| *known == name);
+        let scheme = found.map(|(_, scheme)| scheme).unwrap_or_else(|| {
+            let names: Vec<&str> = Scheme::NAMED.iter().map(|(name, _)| *name).chain(["hmac"]).collect();
+            let suggestion = closest(name, names.iter().copied())
+                .map(|near| format!("did you mean `{near}`?"))
+                .unwrap_or_else(|| format!("schemes are {}", names.join(", ")));
+            self.error("scheme", format!("there is no scheme `{name}`"), Some(suggestion));
+            Scheme::Auto
+        });
         for key in HMAC_KEYS {
             if self.field(key).is_some() {
                 self.error(key, "is an option of `scheme: hmac`", Some("add `scheme: hmac`, or remove it".to_owned()));
             }
         }
         scheme
+    }
+
+    /// The route's address as the provider has it, without a query.
+    fn public_url(&mut self, name: &str, defaults: &RouteDefaults) -> Option<String> {
+        let own = self.text("public_url").filter(|url| !url.trim().is_empty());
+        let url = match (&own, &defaults.public_url) {
+            (Some(own), _) => own.trim().to_owned(),
+            (None, Some(listener)) => format!("{}/webhooks/{name}", listener.trim_end_matches('/')),
+            (None, None) => return None,
+        };
+        if !url.starts_with("https://") && !url.starts_with("http://") {
+            let suggestion = Some("write `https://example.org/webhooks/…`".to_owned());
+            self.error("public_url", "is not an http or https address", suggestion);
+            return None;
+        }
+        Some(url)
     }
 
     fn hmac(&mut self) -> Option<HmacOptions> {
