@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, BodyDataStream, Bytes};
-use axum::extract::{DefaultBodyLimit, Extension, Path, State};
+use axum::extract::{DefaultBodyLimit, Extension, Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::post;
@@ -91,30 +91,32 @@ pub(crate) fn routes(webhooks: Arc<Webhooks>) -> Router {
         Path(route): Path<String>,
         State(webhooks): State<Arc<Webhooks>>,
         Extension(peer): Extension<Peer>,
+        RawQuery(query): RawQuery,
         headers: HeaderMap,
         body: Body,
     ) -> Response {
-        take(webhooks, route, peer, headers, body).await
+        take(webhooks, Incoming { route, peer, query, headers }, body).await
     }
 
     async fn profiled(
         Path((_profile, route)): Path<(String, String)>,
         State(webhooks): State<Arc<Webhooks>>,
         Extension(peer): Extension<Peer>,
+        RawQuery(query): RawQuery,
         headers: HeaderMap,
         body: Body,
     ) -> Response {
-        take(webhooks, route, peer, headers, body).await
+        take(webhooks, Incoming { route, peer, query, headers }, body).await
     }
 
     /// In a task of its own: a sender that hangs up once everything is sent has sent it all the same.
-    async fn take(webhooks: Arc<Webhooks>, route: String, peer: Peer, headers: HeaderMap, body: Body) -> Response {
+    async fn take(webhooks: Arc<Webhooks>, incoming: Incoming, body: Body) -> Response {
         let task = tokio::spawn(async move {
             let mut body = body.into_data_stream();
-            let outcome = receive(&webhooks, &route, peer, &headers, &mut body).await;
+            let outcome = receive(&webhooks, &incoming, &mut body).await;
             // A body that broke off or stopped has nothing more to read.
             if !matches!(outcome, Ok(_) | Err(Refusal::BadRequest)) {
-                discard(&headers, &mut body).await;
+                discard(&incoming.headers, &mut body).await;
             }
             outcome
         });
@@ -126,6 +128,14 @@ pub(crate) fn routes(webhooks: Arc<Webhooks>) -> Router {
         .route("/p/{profile}/webhooks/{route}", post(profiled))
         .layer(DefaultBodyLimit::disable())
         .with_state(webhooks)
+}
+
+/// A request without its body.
+struct Incoming {
+    route: String,
+    peer: Peer,
+    query: Option<String>,
+    headers: HeaderMap,
 }
 
 /// Why a request was not taken, and how it is answered.
@@ -157,13 +167,8 @@ enum Receipt {
 }
 
 /// Takes one request: limits → signature over the raw bytes → parse → event and delivery id → template → stored.
-async fn receive(
-    webhooks: &Webhooks,
-    name: &str,
-    peer: Peer,
-    headers: &HeaderMap,
-    body: &mut BodyDataStream,
-) -> Result<Receipt, Refusal> {
+async fn receive(webhooks: &Webhooks, incoming: &Incoming, body: &mut BodyDataStream) -> Result<Receipt, Refusal> {
+    let (name, headers) = (incoming.route.as_str(), &incoming.headers);
     if webhooks.gateway.is_draining() {
         return Err(Refusal::Stopping);
     }
@@ -173,7 +178,7 @@ async fn receive(
         return Err(Refusal::Disabled(name.to_owned()));
     }
     let body = read_body(headers, body, webhooks.max_body_bytes).await?;
-    verify(webhooks, route, client_address(webhooks, peer, headers), headers, &body)?;
+    verify(webhooks, route, incoming, &body)?;
 
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let payload = Payload::parse(content_type, &body).map_err(|_| Refusal::CannotParse)?;
@@ -298,15 +303,21 @@ async fn discard(headers: &HeaderMap, chunks: &mut BodyDataStream) {
     let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
-fn verify(webhooks: &Webhooks, route: &Route, client: IpAddr, headers: &HeaderMap, body: &[u8]) -> Result<(), Refusal> {
+fn verify(webhooks: &Webhooks, route: &Route, incoming: &Incoming, body: &[u8]) -> Result<(), Refusal> {
     if route.insecure {
         return Ok(());
     }
     if route.secrets.is_empty() {
         return Err(Refusal::NoSecret);
     }
-    let now = webhooks.clock.now() / 1_000;
-    let Err(error) = signature::verify(&route.scheme, &route.secrets, headers, body, now) else { return Ok(()) };
+    let url = route.public_url.as_ref().map(|url| match &incoming.query {
+        Some(query) if !url.contains('?') => format!("{url}?{query}"),
+        _ => url.clone(),
+    });
+    let request =
+        signature::Request { headers: &incoming.headers, body, url: url.as_deref(), now: webhooks.clock.now() / 1_000 };
+    let Err(error) = signature::verify(&route.scheme, &route.secrets, request) else { return Ok(()) };
+    let client = client_address(webhooks, incoming.peer, &incoming.headers);
     // A request that verifies is never refused for the failures of its address.
     let limits = &webhooks.limits;
     match limits.failures.take(client_key(client), limits.failures_per_minute, Instant::now()) {

@@ -430,6 +430,7 @@ fn webhook(settings: &mut Settings, telegram: Option<&Telegram>, secrets: &mut S
         loopback: is_loopback(&host),
         telegram_home: telegram.and_then(|telegram| telegram.home_channel.clone()),
         telegram_enabled: telegram.is_some(),
+        public_url: settings.read("platforms.webhook.extra.public_url", web_address),
     };
     let routes = routes(settings, &route_defaults, secrets);
     Webhook {

@@ -69,6 +69,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("platforms.webhook.extra.max_body_bytes"),
     key("platforms.webhook.extra.deliver_wait"),
     address("platforms.webhook.extra.trusted_proxies"),
+    address("platforms.webhook.extra.public_url"),
     Key { path: "platforms.webhook.extra.routes", holds: Holds::Routes },
     key("drain_timeout"),
     key("max_update_age"),
@@ -249,7 +250,6 @@ const LATER: &[&str] = &[
     "model.max_tokens",
     "model.reasoning_effort",
     "model.temperature",
-    "platforms.webhook.extra.public_url",
     "platforms.webhook.extra.script_timeout_seconds",
 ];
 

@@ -91,6 +91,7 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("platforms.webhook.extra.max_body_bytes", json!(webhook.max_body_bytes)),
         ("platforms.webhook.extra.deliver_wait", in_seconds(webhook.deliver_wait)),
         ("platforms.webhook.extra.trusted_proxies", json!(webhook.trusted_proxies)),
+        ("platforms.webhook.extra.public_url", json!(webhook.route_defaults.public_url)),
         (
             "platforms.webhook.extra.routes",
             json!(webhook.routes.iter().map(|(name, route)| (name, shown_route(route))).collect::<BTreeMap<_, _>>()),

@@ -169,6 +169,7 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("platforms.webhook.extra.max_body_bytes", "2000", json!(2000)),
         ("platforms.webhook.extra.deliver_wait", "0.5", json!(0.5)),
         ("platforms.webhook.extra.trusted_proxies", "10.0.0.2", json!(["10.0.0.2"])),
+        ("platforms.webhook.extra.public_url", "https://hooks.example.org/", json!("https://hooks.example.org")),
         ("platforms.webhook.extra.routes", "{ci: {secret: s3cret-s3cret, prompt: hi}}", json!({"ci": {}})),
         ("drain_timeout", "3", json!(3)),
         ("max_update_age", "1:00:00", json!(3600)),

@@ -966,6 +966,7 @@ mod tests {
             loopback: true,
             telegram_home: Some(chat_target(Platform::Telegram, "-1001".to_owned(), Some("7".to_owned()))),
             telegram_enabled: true,
+            public_url: None,
         }
     }
 
@@ -1167,11 +1168,21 @@ mod tests {
             json!({"scheme": "hmac", "header": "x", "tolerance": -1}),
             json!({"header": "x-sig"}),
             json!({"scheme": "github", "header": "x-sig"}),
-            json!({"scheme": "slack"}),
+            json!({"scheme": "slak"}),
+            json!({"scheme": "twilio"}),
+            json!({"scheme": "twilio", "public_url": "hooks.example.org"}),
             json!({"scheme": 5}),
         ] {
             errors(&wrong, &defaults());
         }
+        for (name, scheme) in Scheme::NAMED {
+            let address = json!({"scheme": name, "public_url": "https://hooks.example.org/webhooks/x"});
+            assert_eq!(route(&address).scheme, scheme);
+        }
+        let listener = RouteDefaults { public_url: Some("https://hooks.example.org".to_owned()), ..defaults() };
+        let value = json!({"scheme": "twilio", "secret": "a-long-secret"});
+        let (twilio, _) = parse_route("sms", &value, &listener).expect("usable");
+        assert_eq!(twilio.public_url.as_deref(), Some("https://hooks.example.org/webhooks/sms"));
         assert!(errors(&json!({"scheme": "Github"}), &defaults()).contains("did you mean `github`?"));
         assert!(warnings(&json!({"scheme": "hmac", "header": "x", "timestamp_header": "t"})).contains("replays"));
     }

@@ -680,6 +680,7 @@ mod tests {
             loopback: false,
             telegram_home: None,
             telegram_enabled: true,
+            public_url: None,
         }
     }
 

@@ -122,14 +122,7 @@ impl Load {
     }
 }
 
-async fn drive(
-    port: u16,
-    path: &str,
-    connection: usize,
-    bodies: &[Body],
-    begin: Instant,
-    end: Instant,
-) -> Counted {
+async fn drive(port: u16, path: &str, connection: usize, bodies: &[Body], begin: Instant, end: Instant) -> Counted {
     let mut counted = Counted::default();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stream.set_nodelay(true).unwrap();

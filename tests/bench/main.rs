@@ -136,6 +136,10 @@ async fn turns(plan: Plan) {
             waits.push(p50.as_secs_f64() * 1e3);
             gateway.stop().await;
         }
-        println!("{chats:>4} chats at once       {:>8.0} turns/s, {:>6.2} ms a turn (p50)", median(rates), median(waits));
+        println!(
+            "{chats:>4} chats at once       {:>8.0} turns/s, {:>6.2} ms a turn (p50)",
+            median(rates),
+            median(waits)
+        );
     }
 }
