@@ -33,18 +33,8 @@ impl<'a> Json<'a> {
     pub fn parse(text: &'a str) -> Option<Self> {
         // Skips over the value in a loop: no recursion limit, no tree.
         let raw: &serde_json::value::RawValue = serde_json::from_str(text).ok()?;
-        let mut depth = 0_usize;
-        for token in Tokens::new(raw.get()) {
-            match token {
-                "{" | "[" => depth += 1,
-                "}" | "]" => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            if depth > MAX_DEPTH {
-                return None;
-            }
-        }
-        Some(Self(raw.get()))
+        let (_, deepest) = extent(raw.get().as_bytes(), 0)?;
+        (deepest <= MAX_DEPTH).then(|| Self(raw.get()))
     }
 
     /// Text that [`Json::parse`] returned before.
@@ -408,6 +398,50 @@ pub(crate) fn cut_note(characters: usize) -> String {
     format!("{CUT_MARK} [{characters} characters cut]")
 }
 
+/// Where the string that begins at `start` ends.
+fn string_end(text: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
+/// Where the value that begins at `start` of valid JSON ends, and how deep it is nested; `None` when a closing bracket
+/// stands there. Strings are skipped in strides: this is what every lookup costs.
+fn extent(text: &[u8], start: usize) -> Option<(usize, usize)> {
+    let (mut at, mut depth, mut deepest) = (start, 0_usize, 0);
+    loop {
+        match *text.get(at)? {
+            b'"' => at = string_end(text, at)?,
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+                at += 1;
+                continue;
+            }
+            b'}' | b']' => {
+                depth = depth.checked_sub(1)?;
+                at += 1;
+            }
+            _ if depth == 0 => {
+                let end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b':') || byte.is_ascii_whitespace();
+                at += text[at..].iter().position(end).unwrap_or(text.len() - at);
+            }
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        if depth == 0 {
+            return Some((at, deepest));
+        }
+    }
+}
+
 /// The tokens of valid JSON text: brackets, commas, colons, strings with their quotes, other scalars.
 struct Tokens<'a> {
     text: &'a str,
@@ -435,17 +469,8 @@ impl<'a> Tokens<'a> {
     fn take_value(&mut self) -> Option<Json<'a>> {
         self.peek_byte()?;
         let start = self.at;
-        let mut depth = 0_usize;
-        loop {
-            match self.next()? {
-                "{" | "[" => depth += 1,
-                "}" | "]" => depth = depth.checked_sub(1)?,
-                _ => {}
-            }
-            if depth == 0 {
-                return self.text.get(start..self.at).map(Json);
-            }
-        }
+        (self.at, _) = extent(self.text.as_bytes(), start)?;
+        self.text.get(start..self.at).map(Json)
     }
 }
 
@@ -457,16 +482,7 @@ impl<'a> Iterator for Tokens<'a> {
         let rest = &self.text.as_bytes()[self.at..];
         let length = match first {
             b'{' | b'}' | b'[' | b']' | b',' | b':' => 1,
-            b'"' => {
-                let mut end = 1;
-                loop {
-                    end += rest.get(end..)?.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
-                    if rest[end] == b'"' {
-                        break end + 1;
-                    }
-                    end += 2;
-                }
-            }
+            b'"' => string_end(rest, 0)?,
             _ => rest
                 .iter()
                 .position(|byte| matches!(byte, b',' | b'}' | b']' | b':') || byte.is_ascii_whitespace())

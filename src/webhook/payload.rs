@@ -3,9 +3,11 @@
 //! The body may be any JSON value, or a form (`spec/decisions.md` §5). Everything happens after the signature was
 //! verified over the bytes as they came; nothing here changes or re-reads those.
 
+use std::ops::Range;
+
 use axum::http::HeaderMap;
 
-use crate::webhook::json::{Json, Kind};
+use crate::webhook::json::{Json, Kind, unescape};
 
 /// Headers in which providers name the event, by precedence.
 const EVENT_HEADERS: [&str; 9] = [
@@ -28,9 +30,13 @@ const EVENT_KEYS: [&str; 4] = ["event_type", "type", "object_kind", "event"];
 #[error("Cannot parse body")]
 pub struct CannotParse;
 
-/// A body that is JSON, kept as text.
+/// A body that is JSON, kept as text, with the places of its top-level members.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Payload(String);
+pub struct Payload {
+    text: String,
+    /// Key (with its quotes) and value; a lookup need not pass what it does not want.
+    members: Vec<(Range<usize>, Range<usize>)>,
+}
 
 impl Payload {
     /// Reads a body: JSON whatever the content type says (a UTF-8 byte order mark is skipped), else a form.
@@ -41,7 +47,7 @@ impl Payload {
     pub fn parse(content_type: Option<&str>, body: &[u8]) -> Result<Self, CannotParse> {
         let text = std::str::from_utf8(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)).map_err(|_| CannotParse)?;
         if let Some(json) = Json::parse(text) {
-            return Ok(Self(json.text().to_owned()));
+            return Ok(Self::of(json.text().to_owned()));
         }
         let is_declared = content_type
             .and_then(|value| value.split(';').next())
@@ -53,26 +59,57 @@ impl Payload {
         let mut members = serde_json::Map::new();
         for (name, value) in form_urlencoded::parse(text.as_bytes()) {
             if name == "payload" && value.trim_start().starts_with(['{', '[']) {
-                return Json::parse(&value).map(|json| Self(json.text().to_owned())).ok_or(CannotParse);
+                return Json::parse(&value).map(|json| Self::of(json.text().to_owned())).ok_or(CannotParse);
             }
             members.insert(name.into_owned(), value.into_owned().into());
         }
-        Ok(Self(serde_json::Value::Object(members).to_string()))
+        Ok(Self::of(serde_json::Value::Object(members).to_string()))
+    }
+
+    /// Text that [`Json::parse`] returned.
+    fn of(text: String) -> Self {
+        let place = |part: &str| {
+            let start = part.as_ptr().addr() - text.as_ptr().addr();
+            start..start + part.len()
+        };
+        let members = Json::of_checked(&text).members().map(|(key, value)| (place(key), place(value.text()))).collect();
+        Self { text, members }
     }
 
     /// The JSON text.
     pub fn text(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The whole value.
     pub fn json(&self) -> Json<'_> {
-        Json::of_checked(&self.0)
+        Json::of_checked(&self.text)
+    }
+
+    /// A member of the body, if it is an object; the last one when the key is there more than once.
+    pub fn member(&self, key: &str) -> Option<Json<'_>> {
+        let mut named = self.members.iter().rev();
+        let (_, value) = named.find(|(name, _)| unescape(&self.text[name.clone()]) == key)?;
+        Some(Json::of_checked(&self.text[value.clone()]))
     }
 
     /// The value at a path, see [`Json::get`].
     pub fn get(&self, path: &str) -> Option<Json<'_>> {
-        self.json().get(path)
+        if self.json().kind() != Kind::Object {
+            return self.json().get(path);
+        }
+        let (first, rest) = match path.find(['.', '[']) {
+            Some(at) if path[at..].starts_with('.') => (&path[..at], Some(&path[at + 1..])),
+            Some(at) => (&path[..at], Some(&path[at..])),
+            None => (path, None),
+        };
+        if first.is_empty() {
+            return self.json().get(path);
+        }
+        match rest {
+            Some(rest) => self.member(first)?.get(rest),
+            None => self.member(first),
+        }
     }
 }
 
@@ -96,8 +133,7 @@ pub fn event_type(headers: &HeaderMap, payload: &Payload) -> String {
     if let Some(event) = event_headers(headers).next() {
         return event.to_owned();
     }
-    let json = payload.json();
-    EVENT_KEYS.iter().find_map(|key| event_name(json.member(key)?)).unwrap_or_else(|| "unknown".to_owned())
+    EVENT_KEYS.iter().find_map(|key| event_name(payload.member(key)?)).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// Whether a route that lists `events` wants this delivery; an empty list wants all. A listed name may be the event type,
@@ -106,9 +142,8 @@ pub fn matches_events(events: &[String], event_type: &str, headers: &HeaderMap, 
     if events.is_empty() {
         return true;
     }
-    let json = payload.json();
-    let object_kind = json.member("object_kind").and_then(event_name);
-    let action = json.get("action").or_else(|| json.get("object_attributes.action")).and_then(event_name);
+    let object_kind = payload.member("object_kind").and_then(event_name);
+    let action = payload.get("action").or_else(|| payload.get("object_attributes.action")).and_then(event_name);
     let mut names = std::iter::once(event_type).chain(event_headers(headers)).chain(object_kind.as_deref());
     names.any(|name| {
         let with_action = action.as_ref().map(|action| format!("{name}.{action}"));

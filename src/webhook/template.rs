@@ -289,7 +289,7 @@ impl<'t> Placeholder<'t> {
         if let Some(header) = self.path.strip_prefix("headers.").and_then(|name| header(context.headers, name)) {
             return Some(Value::Text(Cow::Owned(header)));
         }
-        json.get(self.path).map(|found| Value::Json(found, found.kind()))
+        context.payload.get(self.path).map(|found| Value::Json(found, found.kind()))
     }
 
     /// `None` when the path is missing and no filter replaced it.
