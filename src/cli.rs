@@ -8,12 +8,13 @@ mod doctor;
 mod gateway;
 mod output;
 mod sessions;
+mod setup;
 mod webhook;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config::{Config, LoadOptions, Loaded, Severity};
 use crate::error::UserError;
@@ -56,6 +57,13 @@ enum Command {
     /// List, show and reset remembered conversations
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// Ask for a Telegram bot's token and your user id, check them, and write them into .env
+    Setup,
+    /// Print the completions of a shell: hookgate completions bash > /etc/bash_completion.d/hookgate
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
     /// Check the configuration, the home, the store and the connections, and say what to do
     Doctor,
 }
@@ -90,6 +98,8 @@ pub fn main() -> ExitCode {
             Command::Config(command) => config::run(&context, &command),
             Command::Webhook(command) => webhook::run(&context, command).await,
             Command::Sessions(command) => sessions::run(&context, command).await,
+            Command::Setup => setup::run(&context).await,
+            Command::Completions { shell } => Ok(completions(shell)),
             Command::Doctor => doctor::run(&context).await,
         }
     });
@@ -102,6 +112,14 @@ pub fn main() -> ExitCode {
             ExitCode::from(error.exit_code)
         }
     }
+}
+
+/// The completions of a shell, on standard output.
+fn completions(shell: clap_complete::Shell) -> u8 {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "hookgate", &mut script);
+    output::raw(&script);
+    0
 }
 
 impl Context {

@@ -8,6 +8,7 @@ mod env_file;
 mod expand;
 mod home;
 mod keys;
+mod schema;
 mod settings;
 mod show;
 pub(crate) mod suggest;
@@ -30,6 +31,7 @@ use crate::store::UncertainSends;
 use crate::webhook::route::{Route, RouteDefaults};
 
 pub use home::{Home, resolve_home};
+pub use schema::json_schema;
 pub use show::{redacted_json, redacted_yaml};
 
 /// The effective configuration.

@@ -29,5 +29,6 @@ pub mod store;
 pub mod webhook;
 
 mod client;
+mod files;
 mod http;
 mod server;

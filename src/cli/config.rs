@@ -19,6 +19,8 @@ pub(super) enum ConfigCommand {
     Show,
     /// Print the files the configuration is read from
     Path,
+    /// Print the JSON Schema of config.yaml, for editors
+    Schema,
 }
 
 pub(super) fn run(context: &Context, command: &ConfigCommand) -> Result<u8, UserError> {
@@ -27,6 +29,11 @@ pub(super) fn run(context: &Context, command: &ConfigCommand) -> Result<u8, User
         ConfigCommand::Show => {
             let loaded = context.quiet_config()?;
             context.output.result(&config::redacted_json(&loaded), || config::redacted_yaml(&loaded));
+            Ok(0)
+        }
+        ConfigCommand::Schema => {
+            let schema = config::json_schema();
+            context.output.result(&schema, || serde_json::to_string_pretty(&schema).unwrap_or_default());
             Ok(0)
         }
         ConfigCommand::Path => {

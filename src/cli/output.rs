@@ -24,6 +24,11 @@ fn print(text: &str) {
     }
 }
 
+/// Writes text that is a file of its own.
+pub(super) fn raw(text: &[u8]) {
+    print(String::from_utf8_lossy(text).trim_end());
+}
+
 /// Writes a line on standard error, if anybody is still there to read it.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");

@@ -1,9 +1,7 @@
 //! `console.json` in the home: how other commands find the running gateway. Mode 0600, written anew at every start.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -63,19 +61,10 @@ impl ConsoleFile {
 
     /// Writes the file in one step.
     pub fn write(&self, home: &Path) -> Result<(), UserError> {
-        let (path, temporary) = (home.join(NAME), home.join(format!("{NAME}.{}", std::process::id())));
-        let write = || {
-            let text = serde_json::to_vec_pretty(self)?;
-            let mut file =
-                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)
-        };
-        write().map_err(|error: std::io::Error| {
-            let _ = fs::remove_file(&temporary);
-            UserError::unwritable(&path, &error)
-        })
+        let path = home.join(NAME);
+        let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        let written = text.and_then(|text| crate::files::write_atomically(&path, &text));
+        written.map_err(|error| UserError::unwritable(&path, &error))
     }
 }
 

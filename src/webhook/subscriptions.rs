@@ -4,9 +4,9 @@
 //! Writing ([`subscribe`], [`update`], [`remove`]) is for the command line: atomic, and careful with what others wrote.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -17,6 +17,7 @@ use rand::RngCore as _;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
+use crate::files::{directory_of, write_atomically};
 use crate::webhook::json::{Json, Kind, unescape};
 use crate::webhook::route::{Route, RouteDefaults, RouteProblem, parse_route};
 
@@ -580,57 +581,13 @@ fn edit<T>(
         .and_then(|text| Document::parse(&text))
         .map_err(|reason| SubscriptionError::Broken { path: path.display().to_string(), reason })?;
     let result = change(&mut document)?;
-    write_file(path, document.text().as_bytes()).map_err(io("write"))?;
+    write_atomically(path, document.text().as_bytes()).map_err(io("write"))?;
     Ok(result)
-}
-
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Replaces the file behind `path` (a link is followed) in one step, mode 0600, on disk when it returns.
-fn write_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let target = match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_symlink() => {
-            fs::canonicalize(path).or_else(|_| fs::read_link(path).map(|link| directory_of(path).join(link)))?
-        }
-        _ => path.to_owned(),
-    };
-    let directory = directory_of(&target);
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = directory.join(format!(".{name}.{}.{:08x}.tmp", std::process::id(), rand::rng().next_u32()));
-    let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        file.write_all(content)?;
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
-        // Written by root for a gateway of another user, it must stay that user's.
-        let owner = fs::metadata(&target).or_else(|_| fs::metadata(directory))?;
-        let own = file.metadata()?;
-        if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
-            let _ = std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()));
-        }
-        file.sync_all()?;
-        match fs::rename(&temporary, &target) {
-            // A single file mounted into a container cannot be replaced, only rewritten.
-            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
-                let mut file = OpenOptions::new().write(true).truncate(true).open(&target)?;
-                file.write_all(content)?;
-                file.sync_all()?;
-                fs::remove_file(&temporary)
-            }
-            renamed => renamed,
-        }?;
-        File::open(directory)?.sync_all()
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use serde_json::json;
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -464,5 +465,45 @@ async fn no_output_tells_a_secret_whatever_fails_and_at_any_log_level() -> Resul
         assert!(!all.contains(secret), "{secret}: {}", &all[at.saturating_sub(300)..at + 100]);
     }
     drop(gateway);
+    Ok(())
+}
+
+#[tokio::test]
+async fn completions_and_the_schema_are_printed_whole() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    for (shell, sign) in [("bash", "_hookgate()"), ("zsh", "#compdef hookgate"), ("fish", "complete -c hookgate")] {
+        let mut command = hookgate(home.path());
+        command.args(["completions", shell]);
+        let ran = run(command, "").await?.ok()?;
+        assert!(ran.out.contains(sign) && ran.out.contains("subscribe"), "{shell}");
+    }
+    let mut command = hookgate(home.path());
+    command.args(["config", "schema"]);
+    let schema = run(command, "").await?.ok()?.json()?;
+    assert_eq!(schema["properties"]["storage"]["properties"]["retention_days"]["default"], 30);
+    Ok(())
+}
+
+#[tokio::test]
+async fn setup_checks_the_token_and_writes_it_beside_what_was_there() -> Result<()> {
+    let telegram = FakeTelegram::start().await;
+    let home = home(&format!("telegram: {{extra: {{base_url: '{}'}}}}\n", telegram.base_url()))?;
+    let before = "# mine\nTELEGRAM_BOT_TOKEN=1:old\nOTHER=1\n";
+    fs::write(home.path().join(".env"), before)?;
+    let setup = |input: &'static str| {
+        let mut command = hookgate(home.path());
+        command.arg("setup");
+        run(command, input)
+    };
+    let refused = setup("1:wrong\n1:wrong\n1:wrong\n").await?;
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert_eq!(fs::read_to_string(home.path().join(".env"))?, before);
+    let input: &'static str = Box::leak(format!("{TOKEN}\nAlice\n7, 8\n").into_boxed_str());
+    let done = setup(input).await?.ok()?;
+    assert!(done.out.contains("hookgate gateway run") && !done.out.contains(TOKEN) && !done.err.contains(TOKEN), "{done:?}");
+    let written = fs::read_to_string(home.path().join(".env"))?;
+    assert_eq!(written, format!("# mine\nTELEGRAM_BOT_TOKEN={TOKEN}\nOTHER=1\nTELEGRAM_ALLOWED_USERS=7,8\n"));
+    assert_eq!(fs::metadata(home.path().join(".env"))?.permissions().mode() & 0o777, 0o600);
+    assert!(setup("").await?.ok()?.out.contains("Nothing was changed."));
     Ok(())
 }
