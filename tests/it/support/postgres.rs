@@ -1,0 +1,208 @@
+//! Postgres servers of the tests' own: made in a temporary directory, reached over a unix socket, gone with this process
+//! however it ends. Where Postgres is not installed the stories run on SQLite only, which is said once.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::unistd::{User, geteuid};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
+
+/// The password of every database of the tests.
+pub(crate) const PASSWORD: &str = "the-database-password";
+
+/// Set where the stories must run on Postgres too.
+const REQUIRED: &str = "HOOKGATE_REQUIRE_POSTGRES";
+
+/// Runs beside the tests: makes a server, does what it is told, and takes it away when nobody is left to tell.
+const SUPERVISOR: &str = r#"
+set -eu
+stop() { trap - EXIT TERM HUP; "$bin/pg_ctl" -D data -m immediate -s stop || true; cd /; rm -rf "$dir"; exit; }
+trap stop EXIT TERM HUP
+cd "$dir"
+printf %s "$password" > password
+{
+    "$bin/initdb" -D data -U hookgate -A scram-sha-256 --pwfile=password -E UTF8 --locale=C --no-sync
+    cat >> data/postgresql.conf <<END
+listen_addresses = ''
+unix_socket_directories = '$dir'
+port = 5432
+max_connections = 300
+shared_buffers = 16MB
+fsync = off
+full_page_writes = off
+END
+    "$bin/pg_ctl" -D data -l log -w -s start
+} > start.log 2>&1 </dev/null || { cat start.log >&2; exit; }
+echo done
+while read -r command; do
+    "$bin/pg_ctl" -D data -l log -w -s -m immediate "$command" > command.log 2>&1 </dev/null || cat command.log >&2
+    echo done
+done
+"#;
+
+/// A running server. It is taken away when this is dropped, and also when the process ends before.
+pub(crate) struct Server {
+    directory: PathBuf,
+    databases: AtomicU32,
+    control: Mutex<Control>,
+}
+
+struct Control {
+    /// `None` once it is to end.
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    supervisor: Child,
+}
+
+/// The server that stories share, each with a database of its own; `None` where Postgres is not installed.
+pub(crate) fn shared() -> Option<&'static Server> {
+    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+    SERVER.get_or_init(Server::start).as_ref()
+}
+
+impl Server {
+    /// Starts a server; `None` where Postgres is not installed.
+    pub(crate) fn start() -> Option<Self> {
+        match Self::try_start() {
+            Ok(server) => Some(server),
+            Err(error) if std::env::var_os(REQUIRED).is_some() => panic!("{REQUIRED} is set: {error:?}"),
+            Err(error) => {
+                static TOLD: OnceLock<()> = OnceLock::new();
+                // Not by a macro, whose text would be kept back.
+                TOLD.get_or_init(|| {
+                    let line = format!("\nthe stories of the store run on SQLite only: {error:#}\n");
+                    let _ = std::io::stderr().write_all(line.as_bytes());
+                });
+                None
+            }
+        }
+    }
+
+    fn try_start() -> Result<Self> {
+        let programs = programs().context("Postgres is not installed (initdb and pg_ctl)")?;
+        let directory = tempfile::Builder::new().prefix("pg").tempdir()?;
+        let mut command = Command::new("/bin/sh");
+        if geteuid().is_root() {
+            // The server refuses to run as root.
+            let user = ["postgres", "nobody"].into_iter().find_map(|name| User::from_name(name).ok().flatten());
+            let user = user.context("there is no user that is not root")?;
+            let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
+            std::os::unix::fs::chown(directory.path(), Some(uid), Some(gid))?;
+            command.uid(uid).gid(gid);
+        }
+        let mut supervisor = command
+            .args(["-c", SUPERVISOR])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("LC_ALL", "C")
+            .env("bin", programs)
+            .env("dir", directory.path())
+            .env("password", PASSWORD)
+            .current_dir("/")
+            // What interrupts the tests must not end it before the server.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let directory = directory.keep();
+        let stdin = supervisor.stdin.take();
+        let stdout = BufReader::new(supervisor.stdout.take().context("it is a pipe")?);
+        let control = Mutex::new(Control { stdin, stdout, supervisor });
+        let server = Self { directory, databases: AtomicU32::new(0), control };
+        server.control.lock().unwrap().wait()?;
+        Ok(server)
+    }
+
+    /// Where its socket is.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Makes an empty database; its address.
+    pub(crate) fn database(&self) -> String {
+        let name = format!("story_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        let admin = self.options("postgres");
+        let create = format!("create database {name}");
+        // Stories ask for it outside of any `await`.
+        let made = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let mut conn = admin.connect().await?;
+                sqlx::query(AssertSqlSafe(create)).execute(&mut conn).await?;
+                conn.close().await?;
+                anyhow::Ok(())
+            })
+        });
+        made.join().unwrap().unwrap();
+        url(&self.directory, &name)
+    }
+
+    /// Stops it at once, as a crash does, and starts it again.
+    pub(crate) fn restart(&self) {
+        self.tell("restart");
+    }
+
+    fn tell(&self, command: &str) {
+        let mut control = self.control.lock().unwrap();
+        writeln!(control.stdin.as_mut().unwrap(), "{command}").unwrap();
+        control.wait().unwrap();
+    }
+
+    fn options(&self, database: &str) -> PgConnectOptions {
+        url(&self.directory, database).parse::<PgConnectOptions>().unwrap().disable_statement_logging()
+    }
+}
+
+impl Control {
+    fn wait(&mut self) -> Result<()> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        ensure!(line == "done\n", "the Postgres server could not be started");
+        Ok(())
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stdin = None;
+        let _ = self.supervisor.wait();
+    }
+}
+
+/// The address of a database whose socket is in a directory.
+pub(crate) fn url(directory: &Path, database: &str) -> String {
+    let directory = directory.to_str().unwrap().replace('/', "%2F");
+    format!("postgres://hookgate:{PASSWORD}@{directory}:5432/{database}")
+}
+
+/// A connection of somebody else to the database of an address.
+pub(crate) async fn raw(url: &str) -> PgConnection {
+    url.parse::<PgConnectOptions>().unwrap().connect().await.unwrap()
+}
+
+/// The directory with the newest server's programs.
+fn programs() -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let mut packaged: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .filter_map(|version| Some(version.ok()?.path().join("bin")))
+        .collect();
+    packaged.sort_by_key(|path| path.iter().filter_map(|part| part.to_str()?.parse::<u32>().ok()).max());
+    places.extend(packaged.into_iter().rev());
+    for place in places {
+        // What stands in PATH may be a link to the place where the rest is.
+        let Ok(found) = place.join("initdb").canonicalize() else { continue };
+        if let Some(directory) = found.parent().filter(|place| ["pg_ctl", "postgres"].iter().all(|name| place.join(name).exists())) {
+            return Ok(directory.to_owned());
+        }
+    }
+    bail!("neither PATH nor /usr/lib/postgresql has them")
+}
