@@ -15,18 +15,8 @@ const POSTGRES_FORM: &str = "write `postgres://user:password@host:5432/database`
 /// How a file is named.
 const SQLITE_FORM: &str = "write `sqlite:hookgate.db`";
 /// What may stand after the `?` of a Postgres address.
-const PARAMETERS: [&str; 10] = [
-    "host",
-    "port",
-    "user",
-    "password",
-    "dbname",
-    "sslmode",
-    "sslrootcert",
-    "sslcert",
-    "sslkey",
-    "options",
-];
+const PARAMETERS: [&str; 10] =
+    ["host", "port", "user", "password", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "options"];
 
 /// A database's address: `sqlite:PATH`, relative to the home, or `postgres://user:password@host:port/database`. `Display`
 /// and `Debug` leave the password out.
@@ -109,7 +99,9 @@ fn postgres(text: &str) -> Result<Url, UnfitUrl> {
     if url.path().trim_matches('/').contains('/') {
         return unfit("the address of the database names more than one database".to_owned());
     }
-    if url.cannot_be_a_base() || url.path().trim_matches('/').is_empty() && url.query_pairs().all(|(key, _)| key != "dbname") {
+    if url.cannot_be_a_base()
+        || url.path().trim_matches('/').is_empty() && url.query_pairs().all(|(key, _)| key != "dbname")
+    {
         return unfit("the address names no database".to_owned());
     }
     for (key, _) in url.query_pairs() {

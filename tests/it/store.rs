@@ -40,7 +40,7 @@ struct Home {
 
 /// One home per database.
 fn stores() -> Vec<Home> {
-    let postgres = support::postgres::shared().map(|server| Home::new(&server.database()));
+    let postgres = support::postgres::shared().map(|server| Home::new(&server.schema()));
     [Home::new("sqlite:hookgate.db")].into_iter().chain(postgres).collect()
 }
 

@@ -13,9 +13,7 @@ use std::str::FromStr as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sqlx::postgres::{
-    PgConnectOptions, PgConnection, PgDatabaseError, PgPool, PgPoolOptions, PgRow, PgSeverity,
-};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgPool, PgPoolOptions, PgRow, PgSeverity};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Postgres};
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
@@ -41,7 +39,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long a step of a transaction may take before the connection is given up.
 const STEP: Duration = Duration::from_secs(40);
 /// How long the lock may take: a process that was just killed holds it for a moment.
-const LOCK: Duration = Duration::from_secs(3);
+const LOCK: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Names our lock among the advisory locks of a database: `hook`.
 const LOCK_CLASS: i32 = 0x686f_6f6b;
@@ -121,8 +119,7 @@ impl Place {
         let deadline = Instant::now() + LOCK;
         loop {
             let ask = "select pg_try_advisory_lock($1, hashtext(coalesce(current_schema(), '')))";
-            let locked: bool =
-                within(CONNECT, sqlx::query_scalar(ask).bind(LOCK_CLASS).fetch_one(&mut *conn)).await?;
+            let locked: bool = within(CONNECT, sqlx::query_scalar(ask).bind(LOCK_CLASS).fetch_one(&mut *conn)).await?;
             if locked {
                 return Ok(());
             }
@@ -183,9 +180,9 @@ impl Place {
             (Some("28P01" | "28000"), _) => StoreError::Unusable(format!(
                 "{self} refuses the user {user:?}: {text}; correct the user and the password in storage.url"
             )),
-            (Some("3D000"), _) => StoreError::Unusable(format!(
-                "there is no {self} ({text}); create it or correct storage.url"
-            )),
+            (Some("3D000"), _) => {
+                StoreError::Unusable(format!("the server cannot open {self}: {text}; create it or correct storage.url"))
+            }
             (Some("42501" | "3F000"), _) => StoreError::Unusable(format!(
                 "the user {user:?} may not do in {self} what hookgate must: {text}; make it the owner of the database"
             )),
@@ -196,9 +193,7 @@ impl Place {
             (None, sqlx::Error::Tls(_)) => StoreError::Unusable(format!(
                 "there is no secure connection to {self}: {text}; correct sslmode or sslrootcert in storage.url"
             )),
-            (None, sqlx::Error::Io(error)) => {
-                StoreError::Unavailable(format!("{self} cannot be reached: {error}"))
-            }
+            (None, sqlx::Error::Io(error)) => StoreError::Unavailable(format!("{self} cannot be reached: {error}")),
             (None, sqlx::Error::PoolTimedOut) => {
                 StoreError::Unavailable(format!("{self} cannot be reached within {} seconds", CONNECT.as_secs()))
             }
@@ -245,10 +240,7 @@ async fn mark(conn: &mut Conn, name: &str) -> Result<Option<i64>, sqlx::Error> {
 }
 
 /// Gives work so much time; then the connection is as good as broken.
-async fn within<T, E: From<sqlx::Error>>(
-    limit: Duration,
-    work: impl Future<Output = Result<T, E>>,
-) -> Result<T, E> {
+async fn within<T, E: From<sqlx::Error>>(limit: Duration, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let late = |_| sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
     timeout(limit, work).await.map_err(late)?
 }

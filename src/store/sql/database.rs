@@ -77,10 +77,7 @@ impl Database {
     }
 
     /// Reads beside the writer; `None` when there is no database.
-    async fn read<T>(
-        &self,
-        read: impl AsyncFnOnce(&mut Conn) -> Result<T, Failure>,
-    ) -> Result<Option<T>, StoreError> {
+    async fn read<T>(&self, read: impl AsyncFnOnce(&mut Conn) -> Result<T, Failure>) -> Result<Option<T>, StoreError> {
         let Some(readers) = &self.readers else { return Ok(None) };
         let result = match readers.acquire().await {
             Ok(mut conn) => read(&mut conn).await,
@@ -134,7 +131,8 @@ async fn try_connect(place: &Place) -> Result<(Conn, i64), Failure> {
 }
 
 fn stored(accepted: &Accepted) -> Result<String, StoreError> {
-    serde_json::to_string(accepted).map_err(|error| StoreError::Internal(format!("a message cannot be stored: {error}")))
+    serde_json::to_string(accepted)
+        .map_err(|error| StoreError::Internal(format!("a message cannot be stored: {error}")))
 }
 
 #[async_trait]

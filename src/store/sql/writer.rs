@@ -311,7 +311,7 @@ impl Task {
 
     /// Turns a failure into the caller's error, and leaves word for the next start when the file is damaged.
     fn report(&self, failure: &Failure) -> StoreError {
-        let error = explain(&self.link.place, &failure);
+        let error = explain(&self.link.place, failure);
         if matches!(error, StoreError::Damaged(_)) {
             self.link.place.note_damage();
         }
@@ -380,7 +380,7 @@ impl Link {
         if let Some(outage) = &self.outage {
             sleep_until(outage.next_attempt).await;
         }
-        match self.place.connect_writer().await.map_err(Failure::from) {
+        match self.place.connect_writer().await {
             Ok(conn) => {
                 if self.outage.take().is_some() {
                     tracing::info!(database = %self.place, "The connection to the database is back.");

@@ -17,7 +17,7 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
 use super::repair::leave_mark;
-use crate::store::{Fault, StoreError};
+use crate::store::{Failure, Fault, StoreError};
 
 /// The database of this driver.
 pub(super) type Db = Sqlite;
@@ -175,8 +175,13 @@ impl Place {
         Ok(())
     }
 
-    /// Opens the one connection that writes. Every commit is on disk when it returns (WAL with synchronous=FULL).
-    pub(super) async fn connect_writer(&self) -> Result<Conn, sqlx::Error> {
+    /// Opens the one connection that writes.
+    pub(super) async fn connect_writer(&self) -> Result<Conn, Failure> {
+        Ok(self.connect().await?)
+    }
+
+    /// A connection that writes. Every commit is on disk when it returns (WAL with synchronous=FULL).
+    pub(super) async fn connect(&self) -> Result<Conn, sqlx::Error> {
         self.options()
             .foreign_keys(true)
             .auto_vacuum(SqliteAutoVacuum::Incremental)

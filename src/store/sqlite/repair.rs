@@ -55,7 +55,7 @@ pub(super) async fn check(place: &Place, clock: &Clock) -> Result<Option<String>
 
 /// The first thing found wrong.
 async fn integrity(place: &Place) -> Result<Option<String>, sqlx::Error> {
-    let mut conn = place.connect_writer().await?;
+    let mut conn = place.connect().await?;
     let verdict = verdict_on(&mut conn).await?;
     conn.close().await?;
     Ok(verdict)
@@ -156,7 +156,7 @@ async fn salvage(damaged: &Place, draft: &Place) -> Result<Option<u64>, StoreErr
         )));
     }
     draft.prepare()?;
-    let mut new = draft.connect_writer().await.map_err(|error| store_error(&error))?;
+    let mut new = draft.connect().await.map_err(|error| store_error(&error))?;
     migrations::run(&mut new)
         .await
         .map_err(|error| StoreError::Unavailable(format!("cannot make a new database: {error}")))?;

@@ -73,12 +73,13 @@ async fn undisturbed_by(disturbance: impl Future<Output = ()>, store: &SqlStore,
 #[tokio::test]
 async fn what_a_person_must_change_or_wait_for_is_said_without_the_password() {
     let Some(server) = shared() else { return };
-    let database = server.database();
+    server.make_guarded_user();
+    let database = server.database().replace("hookgate:", "guarded:");
     let with = |from: &str, to: &str| Home::new(&database.replace(from, to));
     for (home, part) in [
-        (with(PASSWORD, "hunter2"), "refuses the user \"hookgate\""),
-        (with("hookgate:", "alice:"), "refuses the user \"alice\""),
-        (with("story_", "no_story_"), "there is no the database"),
+        (with(PASSWORD, "hunter2"), "refuses the user \"guarded\": password authentication failed"),
+        (with("guarded:", "alice:"), "refuses the user \"alice\""),
+        (with("story_", "no_story_"), "does not exist; create it or correct storage.url"),
         (Home::new(&format!("{database}?sslmode=require")), "does not support TLS"),
         (Home::new(&format!("{database}?sslmod=require")), "\"sslmod\""),
         (Home::new("postgres://hookgate:hunter2@127.0.0.1"), "names no database"),
@@ -125,14 +126,19 @@ async fn a_database_has_one_owner() {
 #[tokio::test]
 async fn a_database_of_a_newer_hookgate_is_refused_and_left_alone() {
     let Some(server) = shared() else { return };
-    let home = Home::new(&server.database());
+    let home = Home::new(&server.schema());
     home.open().await.close().await;
     let mut raw = raw(&home.url).await;
     let later = "insert into _sqlx_migrations (version, description, success, checksum, execution_time) \
                  values (7, 'later', true, '', 0)";
     sqlx::query(later).execute(&mut raw).await.unwrap();
     let StoreError::Unusable(text) = refused(&home).await else { panic!("it was not refused as it should be") };
-    assert!(text.ends_with("was written by a newer hookgate (schema 7, this build knows 1); upgrade hookgate or restore a backup"), "{text}");
+    assert!(
+        text.ends_with(
+            "was written by a newer hookgate (schema 7, this build knows 1); upgrade hookgate or restore a backup"
+        ),
+        "{text}"
+    );
     let listing = SqlStore::open_read_only(home.path(), &home.url).await;
     assert!(matches!(listing, Err(StoreError::Unusable(again)) if again == text));
 }
@@ -140,7 +146,7 @@ async fn a_database_of_a_newer_hookgate_is_refused_and_left_alone() {
 #[tokio::test]
 async fn listing_needs_no_tables_and_takes_no_lock() {
     let Some(server) = shared() else { return };
-    let home = Home::new(&server.database());
+    let home = Home::new(&server.schema());
     let listing = SqlStore::open_read_only(home.path(), &home.url).await.unwrap();
     assert_eq!(listing.sessions(10).await.unwrap(), []);
     listing.check().await.unwrap();
@@ -192,7 +198,7 @@ async fn a_server_that_crashes_in_the_middle_of_work_costs_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_answer_is_lost_is_done_once() {
     let Some(server) = shared() else { return };
-    let home = Home::new(&server.database());
+    let home = Home::new(&server.schema());
     let wire = Wire::new(server.directory());
     let store = over(&wire, &home).open().await;
     for (n, cut) in [Cut::BeforeCommit, Cut::AfterCommit, Cut::BeforeCommit, Cut::AfterCommit].into_iter().enumerate() {
@@ -218,7 +224,7 @@ async fn a_commit_whose_answer_is_lost_is_done_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_server_is_away_others_are_refused_and_a_lost_answer_is_waited_for() {
     let Some(server) = shared() else { return };
-    let home = Home::new(&server.database());
+    let home = Home::new(&server.schema());
     let wire = Wire::new(server.directory());
     let store = Arc::new(over(&wire, &home).open().await);
     let first = new_id(store.accept(message("1", 1)).await.unwrap());
@@ -232,7 +238,7 @@ async fn while_the_server_is_away_others_are_refused_and_a_lost_answer_is_waited
     let begun = Instant::now();
     let away = |error: StoreError| {
         let StoreError::Unavailable(text) = error else { panic!("{error:?}") };
-        assert!(text.contains("the database story_") && !text.contains(PASSWORD), "{text}");
+        assert!(text.contains("the database postgres") && !text.contains(PASSWORD), "{text}");
     };
     away(store.accept(message("1", 2)).await.unwrap_err());
     assert!(begun.elapsed() > Duration::from_secs(1), "a moment is waited for");
@@ -248,7 +254,7 @@ async fn while_the_server_is_away_others_are_refused_and_a_lost_answer_is_waited
 #[tokio::test(flavor = "multi_thread")]
 async fn who_lost_the_database_to_another_writes_no_more() {
     let Some(server) = shared() else { return };
-    let home = Home::new(&server.database());
+    let home = Home::new(&server.schema());
     let wire = Wire::new(server.directory());
     let store = over(&wire, &home).open().await;
     let id = new_id(store.accept(message("1", 1)).await.unwrap());

@@ -25,9 +25,8 @@ set -eu
 stop() { trap - EXIT TERM HUP; "$bin/pg_ctl" -D data -m immediate -s stop || true; cd /; rm -rf "$dir"; exit; }
 trap stop EXIT TERM HUP
 cd "$dir"
-printf %s "$password" > password
 {
-    "$bin/initdb" -D data -U hookgate -A scram-sha-256 --pwfile=password -E UTF8 --locale=C --no-sync
+    "$bin/initdb" -D data -U hookgate -A trust -E UTF8 --locale=C --no-sync
     cat >> data/postgresql.conf <<END
 listen_addresses = ''
 unix_socket_directories = '$dir'
@@ -37,6 +36,8 @@ shared_buffers = 16MB
 fsync = off
 full_page_writes = off
 END
+    # A password takes its time in a build that is not optimised, so only one user is asked for it.
+    printf 'local all guarded scram-sha-256\nlocal all all trust\n' > data/pg_hba.conf
     "$bin/pg_ctl" -D data -l log -w -s start
 } > start.log 2>&1 </dev/null || { cat start.log >&2; exit; }
 echo done
@@ -49,7 +50,7 @@ done
 /// A running server. It is taken away when this is dropped, and also when the process ends before.
 pub(crate) struct Server {
     directory: PathBuf,
-    databases: AtomicU32,
+    made: AtomicU32,
     control: Mutex<Control>,
 }
 
@@ -103,7 +104,6 @@ impl Server {
             .env("LC_ALL", "C")
             .env("bin", programs)
             .env("dir", directory.path())
-            .env("password", PASSWORD)
             .current_dir("/")
             // What interrupts the tests must not end it before the server.
             .process_group(0)
@@ -114,7 +114,7 @@ impl Server {
         let stdin = supervisor.stdin.take();
         let stdout = BufReader::new(supervisor.stdout.take().context("it is a pipe")?);
         let control = Mutex::new(Control { stdin, stdout, supervisor });
-        let server = Self { directory, databases: AtomicU32::new(0), control };
+        let server = Self { directory, made: AtomicU32::new(0), control };
         server.control.lock().unwrap().wait()?;
         Ok(server)
     }
@@ -126,21 +126,40 @@ impl Server {
 
     /// Makes an empty database; its address.
     pub(crate) fn database(&self) -> String {
-        let name = format!("story_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        let name = self.next_name();
+        self.run(format!("create database {name}"));
+        url(&self.directory, &name)
+    }
+
+    /// Makes an empty schema, which is a database of its own to a store and much sooner there; its address.
+    pub(crate) fn schema(&self) -> String {
+        let name = self.next_name();
+        self.run(format!("create schema {name}"));
+        format!("{}?options=-csearch_path%3D{name}", url(&self.directory, "postgres"))
+    }
+
+    fn next_name(&self) -> String {
+        format!("story_{}", self.made.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes the user whose password is asked for.
+    pub(crate) fn make_guarded_user(&self) {
+        self.run(format!("create user guarded superuser password '{PASSWORD}'"));
+    }
+
+    fn run(&self, sql: String) {
         let admin = self.options("postgres");
-        let create = format!("create database {name}");
         // Stories ask for it outside of any `await`.
         let made = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let mut conn = admin.connect().await?;
-                sqlx::query(AssertSqlSafe(create)).execute(&mut conn).await?;
+                sqlx::query(AssertSqlSafe(sql)).execute(&mut conn).await?;
                 conn.close().await?;
                 anyhow::Ok(())
             })
         });
         made.join().unwrap().unwrap();
-        url(&self.directory, &name)
     }
 
     /// Stops it at once, as a crash does, and starts it again.
@@ -200,7 +219,9 @@ fn programs() -> Result<PathBuf> {
     for place in places {
         // What stands in PATH may be a link to the place where the rest is.
         let Ok(found) = place.join("initdb").canonicalize() else { continue };
-        if let Some(directory) = found.parent().filter(|place| ["pg_ctl", "postgres"].iter().all(|name| place.join(name).exists())) {
+        if let Some(directory) =
+            found.parent().filter(|place| ["pg_ctl", "postgres"].iter().all(|name| place.join(name).exists()))
+        {
             return Ok(directory.to_owned());
         }
     }

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use sqlx::AssertSqlSafe;
 
-use crate::store::{DeliveryAdmission, DeliveryRef, DeliveryRow, DeliveryWork, InboxId, NewDelivery};
 use super::{Conn, Db, Result, Tx, inbox, outbox, placeholders, runs, text};
+use crate::store::{DeliveryAdmission, DeliveryRef, DeliveryRow, DeliveryWork, InboxId, NewDelivery};
 
 /// How long a settled delivery is remembered (`spec/decisions.md` §5): seven days, in milliseconds.
 pub(in super::super) const KNOWN_FOR: i64 = 7 * 24 * 60 * 60 * 1000;

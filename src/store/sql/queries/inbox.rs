@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use sqlx::AssertSqlSafe;
 
-use crate::store::{Accepted, Admission, Finish, Finished, InboxId, InboxRow};
 use super::{Conn, Db, Result, Tx, deliveries, outbox, placeholders, runs, sessions, text};
 use crate::session::SessionKey;
+use crate::store::{Accepted, Admission, Finish, Finished, InboxId, InboxRow};
 
 /// A message as it is stored.
 pub(in super::super) struct Offer {

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use hookgate_adapters::{ChatTarget, Part, Platform};
 use sqlx::Row as _;
 
+use super::{Conn, Db, Failure, Result, Row, Tx, deliveries, inbox, text};
+use crate::session::SessionKey;
 use crate::store::{
     DeliveryRef, NewReply, NextSend, OutboxId, OutboxRow, SendRecord, SentPart, UncertainSends, Unfinished,
 };
-use super::{Conn, Db, Failure, Result, Row, Tx, deliveries, inbox, text};
-use crate::session::SessionKey;
 
 /// No wait is stored for longer (no platform asks for more), so that a clock that jumped cannot silence a chat for good: one
 /// day, in milliseconds.

@@ -5,9 +5,9 @@ use hookgate_adapters::ChatType;
 use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
-use crate::store::{Accepted, NewMessage};
 use super::{Conn, Db, Failure, Result, Tx, placeholders, runs, text};
 use crate::session::{Remembered, Role, Session, SessionKey, TurnStatus};
+use crate::store::{Accepted, NewMessage};
 
 /// A new id is tried this often before a defect is suspected: two of one second are alike once in 2³² times.
 const ID_TRIES: usize = 16;

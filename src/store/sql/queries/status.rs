@@ -1,7 +1,7 @@
 //! Counts and the health check.
 
-use crate::store::Counts;
 use super::{Conn, Db, Result, Tx, driver};
+use crate::store::Counts;
 
 pub(in super::super) async fn counts(conn: &mut Conn) -> Result<Counts> {
     let (inbox_waiting, inbox_running) = sqlx::query_as::<Db, _>(
