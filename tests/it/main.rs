@@ -3,6 +3,7 @@
 
 mod agent;
 mod chat;
+mod postgres;
 mod store;
 mod support;
 mod telegram_adapter;

@@ -39,7 +39,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long a step of a transaction may take before the connection is given up.
 const STEP: Duration = Duration::from_secs(40);
 /// How long the lock may take: a process that was just killed holds it for a moment.
-const LOCK: Duration = Duration::from_secs(2);
+const LOCK: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Names our lock among the advisory locks of a database: `hook`.
 const LOCK_CLASS: i32 = 0x686f_6f6b;
@@ -190,9 +190,9 @@ impl Place {
             (Some("XX001" | "XX002"), _) => StoreError::Unusable(format!(
                 "the server says that {self} is damaged: {text}; restore it from a backup"
             )),
-            (None, sqlx::Error::Tls(_)) => StoreError::Unusable(format!(
-                "there is no secure connection to {self}: {text}; correct sslmode or sslrootcert in storage.url"
-            )),
+            (None, sqlx::Error::Tls(error)) => self.insecure(error),
+            // What TLS thinks of the server's certificate arrives as bad data.
+            (None, sqlx::Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => self.insecure(error),
             (None, sqlx::Error::Io(error)) => StoreError::Unavailable(format!("{self} cannot be reached: {error}")),
             (None, sqlx::Error::PoolTimedOut) => {
                 StoreError::Unavailable(format!("{self} cannot be reached within {} seconds", CONNECT.as_secs()))
@@ -203,6 +203,12 @@ impl Place {
             },
         }
     }
+
+    fn insecure(&self, why: &dyn fmt::Display) -> StoreError {
+        StoreError::Unusable(format!(
+            "there is no secure connection to {self}: {why}; correct sslmode or sslrootcert in storage.url"
+        ))
+    }
 }
 
 impl fmt::Display for Place {
@@ -212,6 +218,7 @@ impl fmt::Display for Place {
         write!(f, "the database {} at ", options.get_database().unwrap_or_else(|| options.get_username()))?;
         match options.get_socket() {
             Some(directory) => write!(f, "{}", directory.display()),
+            None if options.get_host().contains(':') => write!(f, "[{}]:{}", options.get_host(), options.get_port()),
             None => write!(f, "{}:{}", options.get_host(), options.get_port()),
         }
     }

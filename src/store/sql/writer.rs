@@ -30,7 +30,7 @@ const QUEUE: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(25);
 /// How long those who come wait for a server that has gone away; then they are told.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(3);
 /// How often work is done again whose commit was not answered and had not happened.
 const ATTEMPTS: u32 = 3;
 /// The longest pause between two attempts to reach it.

@@ -166,7 +166,7 @@ async fn connections_that_are_ended_in_the_middle_of_work_cost_nothing() {
     let mut admin = raw(&home.url).await;
     let disturbance = async {
         let mut ended = 0;
-        while ended < 20 {
+        while ended < 10 {
             ended += terminate(&mut admin).await;
             tokio::time::sleep(Duration::from_millis(15)).await;
         }

@@ -22,12 +22,31 @@ const REQUIRED: &str = "HOOKGATE_REQUIRE_POSTGRES";
 /// Runs beside the tests: makes a server, does what it is told, and takes it away when nobody is left to tell.
 const SUPERVISOR: &str = r#"
 set -eu
-stop() { trap - EXIT TERM HUP; "$bin/pg_ctl" -D data -m immediate -s stop || true; cd /; rm -rf "$dir"; exit; }
-trap stop EXIT TERM HUP
+server=
+start() {
+    "$bin/postgres" -D data >> log 2>&1 < /dev/null &
+    server=$!
+    until grep -qs '^ready' data/postmaster.pid; do
+        kill -0 $server || return 1
+        sleep 0.02
+    done
+}
+crash() {
+    kill -QUIT $server
+    wait $server || true
+    rm -f data/postmaster.pid
+}
+leave() {
+    trap - EXIT TERM HUP
+    if [ -n "$server" ]; then crash; fi
+    cd /
+    rm -rf "$dir"
+    exit
+}
+trap leave EXIT TERM HUP
 cd "$dir"
-{
-    "$bin/initdb" -D data -U hookgate -A trust -E UTF8 --locale=C --no-sync
-    cat >> data/postgresql.conf <<END
+"$bin/initdb" -D data -U hookgate -A trust -E UTF8 --locale=C --no-sync > log 2>&1 < /dev/null || { cat log >&2; exit; }
+cat >> data/postgresql.conf <<END
 listen_addresses = ''
 unix_socket_directories = '$dir'
 port = 5432
@@ -36,13 +55,12 @@ shared_buffers = 16MB
 fsync = off
 full_page_writes = off
 END
-    # A password takes its time in a build that is not optimised, so only one user is asked for it.
-    printf 'local all guarded scram-sha-256\nlocal all all trust\n' > data/pg_hba.conf
-    "$bin/pg_ctl" -D data -l log -w -s start
-} > start.log 2>&1 </dev/null || { cat start.log >&2; exit; }
+# A password takes its time in a build that is not optimised, so only one user is asked for it.
+printf 'local all guarded scram-sha-256\nlocal all all trust\n' > data/pg_hba.conf
+start || { cat log >&2; exit; }
 echo done
 while read -r command; do
-    "$bin/pg_ctl" -D data -l log -w -s -m immediate "$command" > command.log 2>&1 </dev/null || cat command.log >&2
+    $command
     echo done
 done
 "#;
@@ -86,7 +104,7 @@ impl Server {
     }
 
     fn try_start() -> Result<Self> {
-        let programs = programs().context("Postgres is not installed (initdb and pg_ctl)")?;
+        let programs = programs().context("Postgres is not installed (initdb and postgres)")?;
         let directory = tempfile::Builder::new().prefix("pg").tempdir()?;
         let mut command = Command::new("/bin/sh");
         if geteuid().is_root() {
@@ -144,7 +162,10 @@ impl Server {
 
     /// Makes the user whose password is asked for.
     pub(crate) fn make_guarded_user(&self) {
-        self.run(format!("create user guarded superuser password '{PASSWORD}'"));
+        self.run(format!(
+            "do $$ begin create user guarded superuser password '{PASSWORD}'; \
+             exception when duplicate_object or unique_violation then null; end $$"
+        ));
     }
 
     fn run(&self, sql: String) {
@@ -164,13 +185,11 @@ impl Server {
 
     /// Stops it at once, as a crash does, and starts it again.
     pub(crate) fn restart(&self) {
-        self.tell("restart");
-    }
-
-    fn tell(&self, command: &str) {
         let mut control = self.control.lock().unwrap();
-        writeln!(control.stdin.as_mut().unwrap(), "{command}").unwrap();
-        control.wait().unwrap();
+        for command in ["crash", "start"] {
+            writeln!(control.stdin.as_mut().unwrap(), "{command}").unwrap();
+            control.wait().unwrap();
+        }
     }
 
     fn options(&self, database: &str) -> PgConnectOptions {
@@ -219,9 +238,7 @@ fn programs() -> Result<PathBuf> {
     for place in places {
         // What stands in PATH may be a link to the place where the rest is.
         let Ok(found) = place.join("initdb").canonicalize() else { continue };
-        if let Some(directory) =
-            found.parent().filter(|place| ["pg_ctl", "postgres"].iter().all(|name| place.join(name).exists()))
-        {
+        if let Some(directory) = found.parent().filter(|place| place.join("postgres").exists()) {
             return Ok(directory.to_owned());
         }
     }
