@@ -86,10 +86,12 @@ mod tests {
 
     #[tokio::test]
     async fn damage_stays() {
-        let health = StoreHealth::default();
-        let _ = health.watch::<()>(Err(StoreError::Damaged("page 7".into())));
-        let _ = health.watch(Ok(()));
-        health.damaged().await;
-        assert!(health.error().is_some());
+        for error in [StoreError::Damaged("page 7".into()), StoreError::Lost("another has it".into())] {
+            let health = StoreHealth::default();
+            let _ = health.watch::<()>(Err(error));
+            let _ = health.watch(Ok(()));
+            health.damaged().await;
+            assert!(health.error().is_some());
+        }
     }
 }

@@ -44,11 +44,11 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Names our lock among the advisory locks of a database: `hook`.
 const LOCK_CLASS: i32 = 0x686f_6f6b;
 
-/// Ends what hangs: statements, waits for locks, and transactions of a client that went away. A dead peer is noticed by the
-/// server within half a minute, so that its lock is free.
-const WRITER_SETTINGS: &str = "set statement_timeout = '30s'; set lock_timeout = '10s'; \
-     set idle_in_transaction_session_timeout = '60s'; \
+/// Lets the server notice within half a minute that a client is gone, so that its lock is free.
+const WRITER_SETTINGS: &str = "set client_min_messages = warning; set idle_in_transaction_session_timeout = '60s'; \
      set tcp_keepalives_idle = 10; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3";
+/// Ends statements that hang, once the tables are made: a change of the schema takes its time.
+const WRITER_LIMITS: &str = "set statement_timeout = '30s'; set lock_timeout = '10s'";
 const READER_SETTINGS: &str = "set default_transaction_read_only = on; set statement_timeout = '30s'";
 
 /// Where a database is, and as whom it is used.
@@ -96,6 +96,7 @@ impl Place {
         within(CONNECT, conn.execute(WRITER_SETTINGS)).await?;
         self.lock(&mut conn).await?;
         if let Some(owner) = self.owner.get() {
+            within(CONNECT, conn.execute(WRITER_LIMITS)).await?;
             let found = within(CONNECT, mark(&mut conn, "owner")).await;
             match found {
                 Ok(found) if found == Some(*owner) => {}
@@ -138,7 +139,8 @@ impl Place {
     pub(super) async fn own(&self, conn: &mut Conn, owner: i64) -> Result<(), sqlx::Error> {
         let sql = "insert into marks (name, value) values ('owner', $1) \
                    on conflict (name) do update set value = excluded.value";
-        within(CONNECT, sqlx::query(sql).bind(owner).execute(conn)).await?;
+        within(CONNECT, sqlx::query(sql).bind(owner).execute(&mut *conn)).await?;
+        within(CONNECT, conn.execute(WRITER_LIMITS)).await?;
         let _ = self.owner.set(owner);
         Ok(())
     }

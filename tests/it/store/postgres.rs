@@ -280,6 +280,31 @@ async fn who_lost_the_database_to_another_writes_no_more() {
     assert_eq!(home.open().await.counts().await.unwrap().inbox_running, 1, "nothing was written");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn one_bad_write_does_not_hurt_those_it_shares_a_commit_with() {
+    let Some(server) = shared() else { return };
+    let home = Home::new(&server.schema());
+    let store = Arc::new(home.open().await);
+    // Nothing that can be offered is refused, so a trigger from outside refuses one message.
+    let trigger = "create function refuse() returns trigger language plpgsql as \
+                   $$ begin if new.dedup_key = 'telegram:1:13' then raise 'refused'; end if; return new; end $$; \
+                   create trigger refuse before insert on inbox for each row execute function refuse()";
+    sqlx::raw_sql(trigger).execute(&mut raw(&home.url).await).await.unwrap();
+    let offers: Vec<_> = (0..50)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.accept(message("1", n)).await })
+        })
+        .collect();
+    for (n, offer) in offers.into_iter().enumerate() {
+        match offer.await.unwrap() {
+            Ok(admission) => assert!(n != 13 && admission != Admission::Duplicate, "{n}"),
+            Err(error) => assert!(n == 13 && matches!(error, StoreError::Internal(_)), "{n}: {error:?}"),
+        }
+    }
+    assert_eq!(store.counts().await.unwrap().inbox_waiting, 49);
+}
+
 #[tokio::test]
 async fn any_text_can_be_stored() {
     for home in stores() {
