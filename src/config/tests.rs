@@ -682,7 +682,8 @@ fn a_listener_is_for_this_machine_unless_a_host_is_written() {
 fn the_addresses_and_databases_that_cannot_be_used_are_refused() {
     for (url, wanted) in [
         ("postgres://user:geheim@db", "the address names no database"),
-        ("postgres://user:geh/geheim@db/x", "has a `#` or `@` where none can be"),
+        ("postgres://user:geheim/x@db/x", "cannot be read: invalid port number"),
+        ("postgres://user:1/geheim@db/x", "has a `#` or `@` where none can be"),
         ("mysql://user:geheim@db/x", "not with \"mysql\""),
         ("hookgate.db", "the address of a database begins with `sqlite:`"),
         ("'sqlite:'", "the database's file is missing"),
