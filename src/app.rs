@@ -25,7 +25,7 @@ use crate::gateway::{Gateway, Parts, Rules};
 use crate::server;
 use crate::status::{Ready, StatusSource};
 use crate::store::lock::{HomeLock, LockError};
-use crate::store::{OpenOptions, SqlStore, Store, StoreError, repair};
+use crate::store::{OpenOptions, SqlStore, Store, StoreError};
 use crate::webhook::subscriptions::{FILE_NAME, Subscriptions};
 use crate::webhook::{self, Limits, MissingTold, Webhooks};
 
@@ -35,6 +35,8 @@ const HOOKS_AT_STOP: Duration = Duration::from_secs(2);
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 /// How often a store that failed is tried.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
+/// How often one that works is tried, so that it is noticed before a message comes when it went away.
+const PROBE_IDLE_EVERY: Duration = Duration::from_secs(30);
 /// The address the chat page is served under when the system chose the port.
 const GIB: u64 = 1 << 30;
 
@@ -69,7 +71,6 @@ pub struct App {
     streams: CancellationToken,
     drain_timeout: Duration,
     retention: (u32, u64),
-    home: PathBuf,
     summary: Summary,
     _lock: HomeLock,
 }
@@ -102,7 +103,7 @@ pub struct Summary {
 pub enum Ended {
     /// It was told to.
     Stopped,
-    /// The database turned out to be damaged; the next start repairs it.
+    /// The database turned out to be damaged or another's; the next start opens it anew and repairs it.
     Damaged,
 }
 
@@ -114,7 +115,7 @@ impl App {
         let lock = lock_home(&config)?;
         let open = OpenOptions::new(&config.home, &config.storage.url).clock(clock.clone());
         let opened = SqlStore::open(open).await.map_err(|error| store_error(&error))?;
-        let (store, notes): (Arc<dyn Store>, _) = (Arc::new(opened.store), opened.notes);
+        let (store, notes): (Arc<dyn Store>, _) = (opened.store.into(), opened.notes);
 
         let local = Arc::new(LocalAdapter::new());
         let mut adapters: Vec<Arc<dyn Adapter>> = Vec::new();
@@ -193,7 +194,6 @@ impl App {
             streams,
             drain_timeout: config.drain_timeout,
             retention: (config.storage.retention_days, config.storage.max_gb.saturating_mul(GIB)),
-            home: config.home,
             summary,
             _lock: lock,
         })
@@ -263,9 +263,6 @@ impl App {
         tasks.close();
         let _ = tokio::time::timeout(Duration::from_secs(5), tasks.wait()).await;
         self.store.close().await;
-        if ended == Ended::Damaged {
-            repair::mark_damaged(&self.home);
-        }
         Ok(ended)
     }
 }
@@ -287,6 +284,7 @@ fn lock_home(config: &Config) -> Result<HomeLock, UserError> {
 pub(crate) fn store_error(error: &StoreError) -> UserError {
     match error {
         StoreError::Unusable(_) => UserError::config(error.to_string()),
+        StoreError::Unavailable(why) => UserError::failed(format!("The store cannot be opened: {why}.")),
         _ => UserError::failed(format!("The store cannot be opened: {error}.")),
     }
 }
@@ -346,15 +344,16 @@ fn webhooks(config: &Config, gateway: &Gateway, store: &Arc<dyn Store>, clock: &
     }
 }
 
-/// Tries a store that failed until it works again.
+/// Tries the store now and then, and often once it failed, until it works again.
 async fn probe(gateway: Gateway, store: Arc<dyn Store>, stop: CancellationToken) {
     loop {
+        let failed = async {
+            gateway.store_health().failed().await;
+            tokio::time::sleep(PROBE_EVERY).await;
+        };
         tokio::select! {
-            () = gateway.store_health().failed() => {}
-            () = stop.cancelled() => return,
-        }
-        tokio::select! {
-            () = tokio::time::sleep(PROBE_EVERY) => {}
+            () = failed => {}
+            () = tokio::time::sleep(PROBE_IDLE_EVERY) => {}
             () = stop.cancelled() => return,
         }
         let _ = gateway.store_health().watch(store.probe().await);

@@ -27,7 +27,7 @@ use hookgate_adapters::{ChatTarget, ReplyToMode};
 use secrecy::SecretString;
 
 use crate::session::Sharing;
-use crate::store::UncertainSends;
+use crate::store::{StoreUrl, UncertainSends};
 use crate::webhook::route::{Route, RouteDefaults};
 
 pub use home::{Home, resolve_home};
@@ -77,8 +77,8 @@ pub struct Allowed {
 /// `storage`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
-    /// `sqlite:hookgate.db`, relative to the home.
-    pub url: String,
+    /// `sqlite:hookgate.db`, relative to the home, or `postgres://…`.
+    pub url: StoreUrl,
     /// 30.
     pub retention_days: u32,
     /// 5.

@@ -12,18 +12,14 @@ use crate::session::{Remembered, Role, Session, SessionKey, TurnStatus};
 
 mod ids;
 pub mod lock;
-mod migrations;
-mod queries;
-pub mod repair;
-mod retention;
+mod postgres;
 mod sql_store;
 mod sqlite;
-mod writer;
+mod url;
 
 pub use sql_store::{OpenOptions, Opened, SqlStore};
-
-/// The database the queries are compiled for.
-use sqlite as driver;
+pub use sqlite::repair;
+pub use url::{StoreUrl, UnfitUrl};
 
 /// Orders everything that was ever accepted: Unix milliseconds in the upper bits and a counter below, never falling,
 /// also when the clock does.
@@ -35,14 +31,18 @@ pub struct InboxId(pub i64);
 pub struct OutboxId(pub i64);
 
 /// Why the store could not do it, by what the caller does next.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The disk is full, read-only or busy: the same call may work later.
+    /// The disk is full, read-only or busy, or the server away: the same call may work later.
     #[error("the store cannot write now: {0}")]
     Unavailable(String),
     /// The database file is damaged: it must be opened anew, which repairs what can be repaired.
     #[error("the database is damaged: {0}")]
     Damaged(String),
+    /// Another process has owned the database since it was opened, so what is known of its rows is out of date: it must
+    /// be opened anew.
+    #[error("{0}")]
+    Lost(String),
     /// A person must act: wrong version, no permission, a bad address. One full sentence.
     #[error("{0}")]
     Unusable(String),
@@ -466,6 +466,9 @@ enum Failure {
     /// Something that cannot be, such as stored text that this build cannot read.
     #[error("{0}")]
     Defect(String),
+    /// Not even tried, for a reason that is told as it stands.
+    #[error(transparent)]
+    Refused(#[from] StoreError),
 }
 
 impl From<serde_json::Error> for Failure {
@@ -473,4 +476,19 @@ impl From<serde_json::Error> for Failure {
         // Only what was expected and where: the message itself may be private.
         Self::Defect(format!("a stored row cannot be read: {:?} error at column {}", error.classify(), error.column()))
     }
+}
+
+/// What an error of a database means for the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// Another process or transaction was in the way: soon again.
+    Busy,
+    /// The connection is gone: again on a new one.
+    Away,
+    /// No space, no permission, an I/O error: maybe later.
+    Unavailable,
+    /// The file is damaged or is no database.
+    Damaged,
+    /// Anything else: our statement is wrong.
+    Defect,
 }

@@ -10,7 +10,7 @@ use super::Context;
 use crate::config::{Config, Provider, Severity};
 use crate::error::UserError;
 use crate::store::lock::{HomeLock, reference_gateway};
-use crate::store::{SqlStore, Store as _};
+use crate::store::{SqlStore, StoreError};
 use crate::webhook::subscriptions::{FILE_NAME, Subscriptions};
 
 /// Asking Telegram takes no longer.
@@ -107,10 +107,11 @@ async fn store(config: &Config) -> Finding {
                     ),
                 ),
                 (Ok(()), Ok(_)) => ok("store", format!("{url} is sound")),
-                (Err(error), _) | (_, Err(error)) => failed(
+                (Err(error @ StoreError::Damaged(_)), _) | (_, Err(error @ StoreError::Damaged(_))) => failed(
                     "store",
                     format!("{error}. Start the gateway: it keeps the damaged file and carries over what can be read."),
                 ),
+                (Err(error), _) | (_, Err(error)) => failed("store", error.to_string()),
             }
         }
         Err(error) => failed("store", error.to_string()),

@@ -16,7 +16,7 @@ use crate::console::ConsoleFile;
 use crate::error::UserError;
 use crate::status::{Overall, Ready};
 use crate::store::lock::{HomeLock, reference_gateway};
-use crate::store::{Counts, SqlStore, Store as _};
+use crate::store::{Counts, SqlStore};
 
 /// Asking a running gateway takes no longer.
 const ASK: Duration = Duration::from_secs(5);

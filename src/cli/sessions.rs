@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::error::UserError;
 use crate::session::Session;
 use crate::store::lock::HomeLock;
-use crate::store::{OpenOptions, SqlStore, Store as _};
+use crate::store::{OpenOptions, SqlStore};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SessionsCommand {

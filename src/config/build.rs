@@ -14,7 +14,7 @@ use super::suggest::nearest;
 use super::yaml::{Node, Value};
 use super::{Allowed, Config, Console, Limits, Model, Provider, ReplyToMode, Severity, Storage, Telegram, Webhook};
 use crate::session::Sharing;
-use crate::store::UncertainSends;
+use crate::store::{StoreUrl, UncertainSends};
 use crate::webhook::route::{Route, RouteDefaults, parse_route};
 
 const DAY: f64 = 86_400.0;
@@ -56,7 +56,7 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
     let telegram = telegram(settings, home_channel.clone(), &mut secrets);
     let config = Config {
         home,
-        storage: storage(settings),
+        storage: storage(settings, &mut secrets),
         console: console(settings, &mut secrets),
         limits: Limits {
             turns: settings.number("limits.turns", 32, 1, 4096),
@@ -113,22 +113,18 @@ impl Secrets {
     }
 }
 
-fn storage(settings: &mut Settings) -> Storage {
+fn storage(settings: &mut Settings, secrets: &mut Secrets) -> Storage {
     let url = settings.read("storage.url", |node| {
-        let url = text(node)?;
-        let url = url.trim();
-        if url.strip_prefix("sqlite:").is_some_and(|path| !path.trim_start_matches('/').is_empty()) {
-            return Ok(url.to_owned());
+        let url = StoreUrl::from(text(node)?);
+        match url.check() {
+            Ok(()) => Ok(url),
+            Err(unfit) => Err(Wrong::new(unfit.message).suggest(unfit.suggestion)),
         }
-        Err(match url.split_once(':').map(|(scheme, _)| scheme) {
-            Some("postgres" | "postgresql") => Wrong::new("PostgreSQL is not supported yet"),
-            Some("sqlite") => Wrong::new("the database's file is missing"),
-            _ => Wrong::new("the address of a database begins with `sqlite:`"),
-        }
-        .suggest("write `sqlite:hookgate.db`"))
     });
+    let url = url.unwrap_or_else(|| "sqlite:hookgate.db".into());
+    url.secrets().iter().for_each(|secret| secrets.add(secret));
     Storage {
-        url: url.unwrap_or_else(|| "sqlite:hookgate.db".to_owned()),
+        url,
         retention_days: settings.number("storage.retention_days", 30, 1, 36_500),
         max_gb: settings.number("storage.max_gb", 5, 1, 1_000_000),
     }

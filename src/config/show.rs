@@ -50,7 +50,7 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ReplyToMode::Off => "off",
     };
     vec![
-        ("storage.url", json!(storage.url)),
+        ("storage.url", json!(storage.url.to_string())),
         ("storage.retention_days", json!(storage.retention_days)),
         ("storage.max_gb", json!(storage.max_gb)),
         ("console.enabled", json!(console.enabled)),

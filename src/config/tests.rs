@@ -75,7 +75,7 @@ fn nothing_configured_works_offline_and_lets_nobody_in() {
     assert!(config.telegram.is_none());
     assert_eq!((config.webhook.enabled, config.webhook.host.as_str(), config.webhook.port), (true, "127.0.0.1", 8644));
     assert_eq!((config.console.enabled, config.console.host.as_str(), config.console.port), (true, "127.0.0.1", 8642));
-    assert_eq!(config.storage.url, "sqlite:hookgate.db");
+    assert_eq!(config.storage.url, "sqlite:hookgate.db".into());
     assert_eq!(config.allowed, Allowed::default());
     assert_eq!(config.drain_timeout, Duration::from_secs(20));
     assert_eq!(config.max_update_age, Duration::from_secs(86_400));
@@ -682,7 +682,10 @@ fn a_listener_is_for_this_machine_unless_a_host_is_written() {
 #[test]
 fn the_addresses_and_databases_that_cannot_be_used_are_refused() {
     for (url, wanted) in [
-        ("postgres://user:geheim@db/x", "PostgreSQL is not supported yet"),
+        ("postgres://user:geheim@db", "the address names no database"),
+        ("postgres://user:geheim/x@db/x", "cannot be read: invalid port number"),
+        ("postgres://user:1/geheim@db/x", "has a `#` or `@` where none can be"),
+        ("mysql://user:geheim@db/x", "not with \"mysql\""),
         ("hookgate.db", "the address of a database begins with `sqlite:`"),
         ("'sqlite:'", "the database's file is missing"),
     ] {

@@ -28,7 +28,7 @@ impl StoreHealth {
             Err(StoreError::Unavailable(_) | StoreError::Unusable(_)) => {
                 self.set(State { error: outcome.as_ref().err().map(ToString::to_string), damaged: false });
             }
-            Err(StoreError::Damaged(_)) => {
+            Err(StoreError::Damaged(_) | StoreError::Lost(_)) => {
                 self.set(State { error: outcome.as_ref().err().map(ToString::to_string), damaged: true });
             }
             Err(StoreError::Internal(error)) => tracing::error!(%error, "The store failed."),
@@ -65,7 +65,7 @@ impl StoreHealth {
         let _ = self.0.subscribe().wait_for(|state| state.error.is_some()).await;
     }
 
-    /// Waits until the database turned out to be damaged: the process must open it anew.
+    /// Waits until the database turned out to be damaged or another's: the process must open it anew.
     pub async fn damaged(&self) {
         let _ = self.0.subscribe().wait_for(|state| state.damaged).await;
     }
@@ -86,10 +86,12 @@ mod tests {
 
     #[tokio::test]
     async fn damage_stays() {
-        let health = StoreHealth::default();
-        let _ = health.watch::<()>(Err(StoreError::Damaged("page 7".into())));
-        let _ = health.watch(Ok(()));
-        health.damaged().await;
-        assert!(health.error().is_some());
+        for error in [StoreError::Damaged("page 7".into()), StoreError::Lost("another has it".into())] {
+            let health = StoreHealth::default();
+            let _ = health.watch::<()>(Err(error));
+            let _ = health.watch(Ok(()));
+            health.damaged().await;
+            assert!(health.error().is_some());
+        }
     }
 }

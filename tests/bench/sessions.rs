@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use hookgate::clock::Clock;
 use hookgate::session::{Role, SessionKey, TurnStatus};
-use hookgate::store::{Accepted, Admission, Finish, NewMessage, OpenOptions, SessionedMessage, SqlStore, Store};
+use hookgate::store::{Accepted, Admission, Finish, NewMessage, OpenOptions, SessionedMessage, SqlStore};
 use hookgate_adapters::{ChatType, InboundMessage, Platform, Source};
 
 /// Turns that are measured at each size.

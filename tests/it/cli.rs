@@ -500,7 +500,10 @@ async fn setup_checks_the_token_and_writes_it_beside_what_was_there() -> Result<
     assert_eq!(fs::read_to_string(home.path().join(".env"))?, before);
     let input: &'static str = Box::leak(format!("{TOKEN}\nAlice\n7, 8\n").into_boxed_str());
     let done = setup(input).await?.ok()?;
-    assert!(done.out.contains("hookgate gateway run") && !done.out.contains(TOKEN) && !done.err.contains(TOKEN), "{done:?}");
+    assert!(
+        done.out.contains("hookgate gateway run") && !done.out.contains(TOKEN) && !done.err.contains(TOKEN),
+        "{done:?}"
+    );
     let written = fs::read_to_string(home.path().join(".env"))?;
     assert_eq!(written, format!("# mine\nTELEGRAM_BOT_TOKEN={TOKEN}\nOTHER=1\nTELEGRAM_ALLOWED_USERS=7,8\n"));
     assert_eq!(fs::metadata(home.path().join(".env"))?.permissions().mode() & 0o777, 0o600);

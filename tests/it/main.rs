@@ -9,6 +9,7 @@ mod console;
 mod crash;
 mod delivery;
 mod hooks;
+mod postgres;
 mod stop;
 mod store;
 mod support;

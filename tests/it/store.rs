@@ -6,6 +6,7 @@ mod deliveries;
 mod disk;
 mod inbox;
 mod outbox;
+mod postgres;
 mod processes;
 mod retention;
 mod sessions;
@@ -18,10 +19,12 @@ use hookgate::clock::Clock;
 use hookgate::session::{Role, SessionKey, TurnStatus};
 use hookgate::store::{
     Accepted, Admission, DeliveryRef, Finish, InboxId, NewMessage, NewReply, NextSend, OpenOptions, Opened, OutboxRow,
-    SessionedMessage, SqlStore, Store as _,
+    SessionedMessage, SqlStore,
 };
 use hookgate_adapters::{ChatTarget, ChatType, InboundMessage, Part, Platform, Source};
 use tempfile::TempDir;
+
+use crate::support;
 
 const START: i64 = 1_796_065_693_000;
 const SECOND: i64 = 1000;
@@ -37,7 +40,8 @@ struct Home {
 
 /// One home per database.
 fn stores() -> Vec<Home> {
-    vec![Home::new("sqlite:hookgate.db")]
+    let postgres = support::postgres::shared().map(|server| Home::new(&server.schema()));
+    [Home::new("sqlite:hookgate.db")].into_iter().chain(postgres).collect()
 }
 
 impl Home {
@@ -50,7 +54,12 @@ impl Home {
         self.dir.path()
     }
 
+    fn is_file(&self) -> bool {
+        self.url.starts_with("sqlite:")
+    }
+
     fn database(&self) -> PathBuf {
+        assert!(self.is_file());
         self.path().join("hookgate.db")
     }
 

@@ -4,7 +4,9 @@
 pub(crate) mod fake_model;
 pub(crate) mod fake_telegram;
 pub(crate) mod local;
+pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod sender;
 pub(crate) mod telegram_html;
+pub(crate) mod wire;
 pub(crate) mod world;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use async_trait::async_trait;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use hookgate::store::{DeliveryRow, SqlStore, Store as _};
+use hookgate::store::{DeliveryRow, SqlStore};
 use hookgate_hooks::{Directive, Event, Hook, HookError};
 use serde_json::Value;
 use sha2::Sha256;

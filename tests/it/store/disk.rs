@@ -24,8 +24,7 @@ async fn refused(options: OpenOptions) -> String {
 #[tokio::test]
 async fn what_a_person_must_change_is_said_in_a_sentence() {
     let home = Home::new("sqlite:hookgate.db");
-    let url = |url: &str| OpenOptions { url: url.to_owned(), ..home.options() };
-    assert!(refused(url("postgres://user:hunter2@host/db")).await.contains("next release"));
+    let url = |url: &str| OpenOptions { url: url.into(), ..home.options() };
     assert!(refused(url("redis:x")).await.contains("\"redis\""));
     std::fs::create_dir(home.path().join("a-directory.db")).unwrap();
     assert!(refused(url("sqlite:a-directory.db")).await.contains("is not a file"));

@@ -6,6 +6,11 @@ use super::*;
 
 const ANY_SIZE: u64 = u64::MAX;
 
+/// A home with a file: only a file is kept within a size.
+fn files() -> [Home; 1] {
+    [Home::new("sqlite:hookgate.db")]
+}
+
 async fn deliver(store: &SqlStore, id: &str, work: DeliveryWork) {
     let offer = NewDelivery {
         delivery: delivery(id),
@@ -92,7 +97,7 @@ async fn a_clock_far_ahead_does_not_make_everything_old() {
 
 #[tokio::test]
 async fn a_database_that_is_too_large_gives_up_its_oldest_finished_rows() {
-    for home in stores() {
+    for home in files() {
         let store = home.open().await;
         let long = "x".repeat(20_000);
         for n in 0..60 {
@@ -122,7 +127,7 @@ async fn a_database_that_is_too_large_gives_up_its_oldest_finished_rows() {
 
 #[tokio::test]
 async fn the_last_to_go_for_size_are_the_oldest_remembered_messages() {
-    for home in stores() {
+    for home in files() {
         let store = home.open().await;
         let (session, _) = store.open_session(&key("1"), &accepted("1", 0)).await.unwrap();
         let long = "x".repeat(5000);
@@ -142,7 +147,7 @@ async fn the_last_to_go_for_size_are_the_oldest_remembered_messages() {
 
 #[tokio::test]
 async fn ids_do_not_fall_when_all_rows_are_gone() {
-    for home in stores() {
+    for home in files() {
         home.pass(100 * DAY);
         let store = home.open().await;
         let old = new_id(store.accept(message("1", 1)).await.unwrap());
@@ -189,5 +194,16 @@ async fn others_are_served_while_much_is_deleted() {
         }
         assert_eq!(retaining.await.unwrap(), 3000);
         assert!(n > 3 && store.commits() - before > 6, "{n} messages were accepted meanwhile");
+    }
+}
+
+#[tokio::test]
+async fn a_server_gives_nothing_up_for_its_size() {
+    for home in stores().into_iter().filter(|home| !home.is_file()) {
+        let store = home.open().await;
+        answer(&store, "1", 1, vec![reply("1", &["x"])]).await;
+        send_one(&store, "1", SendRecord::Sent("1".to_owned())).await;
+        assert_eq!(store.retain(365, 1).await.unwrap(), 0);
+        assert_eq!(store.sent_to(&target("1"), 10).await.unwrap().len(), 1);
     }
 }

@@ -1,7 +1,6 @@
 //! A complete small world around the whole gateway, built as `main` builds it: Alice (7) is allowed, Mallory (66) is not;
 //! one Telegram bot, one model, the local chat, one GitHub route. [`run_test`] owns the ending: nothing may be unread,
 //! unused, logged as an error, or still running.
-#![expect(dead_code, reason = "a model of the world has more than the conversations of one day need")]
 
 use std::collections::BTreeMap;
 use std::io::Write;

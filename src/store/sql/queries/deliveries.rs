@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use sqlx::AssertSqlSafe;
 
-use super::super::{DeliveryAdmission, DeliveryRef, DeliveryRow, DeliveryWork, InboxId, NewDelivery};
-use super::{Conn, Db, Result, Tx, inbox, outbox, placeholders, runs};
+use super::{Conn, Db, Result, Tx, inbox, outbox, placeholders, runs, text};
+use crate::store::{DeliveryAdmission, DeliveryRef, DeliveryRow, DeliveryWork, InboxId, NewDelivery};
 
 /// How long a settled delivery is remembered (`spec/decisions.md` §5): seven days, in milliseconds.
 pub(in super::super) const KNOWN_FOR: i64 = 7 * 24 * 60 * 60 * 1000;
@@ -92,11 +92,11 @@ async fn upsert(tx: &mut Tx, rows: &[(i64, &Offer)]) -> Result<HashSet<i64>> {
             let new = &offer.delivery;
             query = query
                 .bind(*row)
-                .bind(&new.delivery.route)
-                .bind(&new.delivery.delivery_id)
-                .bind(&new.body_hash)
-                .bind(&new.event)
-                .bind(&new.target)
+                .bind(text(&new.delivery.route))
+                .bind(text(&new.delivery.delivery_id))
+                .bind(text(&new.body_hash))
+                .bind(text(&new.event))
+                .bind(text(&new.target))
                 .bind(first_state(&new.work))
                 .bind(now)
                 .bind(1_i64);
@@ -157,8 +157,8 @@ async fn store_messages(tx: &mut Tx, rows: &[(i64, &Offer)], taken: &HashSet<i64
 async fn refuse(tx: &mut Tx, new: &NewDelivery) -> Result<DeliveryAdmission> {
     let hash: String =
         sqlx::query_scalar::<Db, _>("select body_hash from deliveries where route = $1 and delivery_id = $2")
-            .bind(&new.delivery.route)
-            .bind(&new.delivery.delivery_id)
+            .bind(text(&new.delivery.route))
+            .bind(text(&new.delivery.delivery_id))
             .fetch_one(&mut tx.conn)
             .await?;
     Ok(if hash == new.body_hash { DeliveryAdmission::Duplicate } else { DeliveryAdmission::Conflict })
@@ -171,9 +171,9 @@ async fn is_replay(tx: &mut Tx, new: &NewDelivery) -> Result<bool> {
         "select id from deliveries where route = $1 and body_hash = $2 and delivery_id <> $3 and state <> 'failed' \
          and received_at >= $4 limit 1",
     )
-    .bind(&new.delivery.route)
-    .bind(&new.body_hash)
-    .bind(&new.delivery.delivery_id)
+    .bind(text(&new.delivery.route))
+    .bind(text(&new.body_hash))
+    .bind(text(&new.delivery.delivery_id))
     .bind(since)
     .fetch_optional(&mut tx.conn)
     .await?;
@@ -190,8 +190,8 @@ pub(in super::super) async fn known(
         "select body_hash from deliveries where route = $1 and delivery_id = $2 and state <> 'failed' \
          and (state = 'accepted' or received_at >= $3)",
     )
-    .bind(&delivery.route)
-    .bind(&delivery.delivery_id)
+    .bind(text(&delivery.route))
+    .bind(text(&delivery.delivery_id))
     .bind(now.saturating_sub(KNOWN_FOR))
     .fetch_optional(conn)
     .await?;
@@ -201,8 +201,8 @@ pub(in super::super) async fn known(
 /// The present try of a delivery.
 pub(super) async fn row_of(tx: &mut Tx, delivery: &DeliveryRef) -> Result<Option<i64>> {
     Ok(sqlx::query_scalar::<Db, _>("select id from deliveries where route = $1 and delivery_id = $2")
-        .bind(&delivery.route)
-        .bind(&delivery.delivery_id)
+        .bind(text(&delivery.route))
+        .bind(text(&delivery.delivery_id))
         .fetch_optional(&mut tx.conn)
         .await?)
 }
@@ -214,7 +214,7 @@ pub(super) async fn settle(tx: &mut Tx, row: i64, error: Option<&str>) -> Result
     )
     .bind(row)
     .bind(if error.is_some() { "failed" } else { "delivered" })
-    .bind(error)
+    .bind(error.map(text))
     .fetch_optional(&mut tx.conn)
     .await?;
     Ok(settled.map(|(route, delivery_id)| DeliveryRef { route, delivery_id }))
@@ -241,7 +241,7 @@ pub(in super::super) async fn list(conn: &mut Conn, route: Option<&str>, limit: 
                 "select route, delivery_id, event, target, state, error, received_at from deliveries where route = $1 \
                  order by id desc limit $2",
             )
-            .bind(route)
+            .bind(text(route))
             .bind(limit)
             .fetch_all(conn)
             .await?,

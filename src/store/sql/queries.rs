@@ -1,5 +1,6 @@
 //! The statements, a file per table. Plain SQL that SQLite and Postgres both read: numbered parameters, `returning`,
-//! `on conflict`, partial indexes, bigint times. What a row means is told in `store.rs`; nothing here waits or retries.
+//! `on conflict`, partial indexes, bigint times. A text from outside is bound as `text(…)`, which the database can store.
+//! What a row means is told in `store.rs`; nothing here waits or retries.
 
 pub(super) mod deliveries;
 pub(super) mod inbox;
@@ -8,9 +9,10 @@ pub(super) mod retention;
 pub(super) mod sessions;
 pub(super) mod status;
 
-use super::driver::{Conn, Db, Row};
+use super::driver;
+use super::driver::{Conn, Db, Row, text};
 use super::writer::Tx;
-use super::{Failure, driver};
+use crate::store::Failure;
 
 type Result<T> = std::result::Result<T, Failure>;
 

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use sqlx::AssertSqlSafe;
 
-use super::super::{Accepted, Admission, Finish, Finished, InboxId, InboxRow};
-use super::{Conn, Db, Failure, Result, Tx, deliveries, outbox, placeholders, runs, sessions};
+use super::{Conn, Db, Result, Tx, deliveries, outbox, placeholders, runs, sessions, text};
 use crate::session::SessionKey;
+use crate::store::{Accepted, Admission, Finish, Finished, InboxId, InboxRow};
 
 /// A message as it is stored.
 pub(in super::super) struct Offer {
@@ -59,8 +59,8 @@ pub(super) async fn insert(tx: &mut Tx, rows: &[NewRow<'_>]) -> Result<HashSet<i
         for row in run {
             query = query
                 .bind(row.id)
-                .bind(row.dedup_key)
-                .bind(row.session_key.as_str())
+                .bind(text(row.dedup_key))
+                .bind(text(row.session_key.as_str()))
                 .bind("waiting")
                 .bind(row.payload)
                 .bind(row.delivery)
@@ -160,7 +160,7 @@ async fn close_waiting_before(tx: &mut Tx, key: &SessionKey, before: InboxId) ->
         "update inbox set state = 'done', done_at = $3, payload = '' \
          where session_key = $1 and done_at is null and state = 'waiting' and id < $2 returning id, delivery",
     )
-    .bind(key.as_str())
+    .bind(text(key.as_str()))
     .bind(before.0)
     .bind(now)
     .fetch_all(&mut tx.conn)
@@ -186,9 +186,4 @@ pub(super) async fn recover(tx: &mut Tx) -> Result<Vec<(InboxId, SessionKey)>> {
             .await?;
     rows.sort_unstable_by_key(|(id, _)| *id);
     Ok(rows.into_iter().map(|(id, key)| (InboxId(id), SessionKey(key))).collect())
-}
-
-/// The text a message is stored as.
-pub(in super::super) fn payload_of(accepted: &Accepted) -> std::result::Result<String, Failure> {
-    Ok(serde_json::to_string(accepted)?)
 }

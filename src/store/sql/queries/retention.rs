@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::driver;
+use super::driver;
 use super::status::set_mark;
 use super::{Conn, Db, Result, Tx};
 

@@ -5,9 +5,9 @@ use hookgate_adapters::ChatType;
 use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
-use super::super::{Accepted, NewMessage, Said};
-use super::{Conn, Db, Failure, Result, Tx, placeholders, runs};
+use super::{Conn, Db, Failure, Result, Tx, placeholders, runs, text};
 use crate::session::{Remembered, Role, Session, SessionKey, TurnStatus};
+use crate::store::{Accepted, NewMessage, Said};
 
 /// A new id is tried this often before a defect is suspected: two of one second are alike once in 2³² times.
 const ID_TRIES: usize = 16;
@@ -43,7 +43,7 @@ fn session_of(row: Row) -> Session {
 
 pub(in super::super) async fn current(conn: &mut Conn, key: &str) -> Result<Option<Session>> {
     let row: Option<Row> = sqlx::query_as::<Db, _>(select_session!("where session_key = $1 and ended_at is null"))
-        .bind(key)
+        .bind(text(key))
         .fetch_optional(conn)
         .await?;
     Ok(row.map(session_of))
@@ -51,14 +51,14 @@ pub(in super::super) async fn current(conn: &mut Conn, key: &str) -> Result<Opti
 
 async fn by_id(conn: &mut Conn, id: &str) -> Result<Option<Session>> {
     let row: Option<Row> =
-        sqlx::query_as::<Db, _>(select_session!("where id = $1")).bind(id).fetch_optional(conn).await?;
+        sqlx::query_as::<Db, _>(select_session!("where id = $1")).bind(text(id)).fetch_optional(conn).await?;
     Ok(row.map(session_of))
 }
 
 async fn last_of(conn: &mut Conn, key: &str) -> Result<Option<Session>> {
     let row: Option<Row> =
         sqlx::query_as::<Db, _>(select_session!("where session_key = $1 order by started_at desc, id desc limit 1"))
-            .bind(key)
+            .bind(text(key))
             .fetch_optional(conn)
             .await?;
     Ok(row.map(session_of))
@@ -130,11 +130,11 @@ pub(in super::super) async fn open(tx: &mut Tx, opening: &Opening) -> Result<(Se
              values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict do nothing",
         )
         .bind(&session.id)
-        .bind(session.key.as_str())
+        .bind(text(session.key.as_str()))
         .bind(&session.platform)
-        .bind(&session.chat_id)
-        .bind(&session.user_id)
-        .bind(&session.name)
+        .bind(text(&session.chat_id))
+        .bind(session.user_id.as_deref().map(text))
+        .bind(session.name.as_deref().map(text))
         .bind(session.started_at)
         .bind(session.updated_at)
         .execute(&mut tx.conn)
@@ -156,7 +156,7 @@ fn new_id(now: i64) -> String {
 pub(super) async fn remember(tx: &mut Tx, session_id: &str, messages: &[NewMessage]) -> Result<()> {
     let now = tx.now();
     let found = sqlx::query("update sessions set updated_at = $2, messages = messages + $3 where id = $1")
-        .bind(session_id)
+        .bind(text(session_id))
         .bind(now)
         .bind(i64::try_from(messages.len()).unwrap_or(i64::MAX))
         .execute(&mut tx.conn)
@@ -173,9 +173,9 @@ pub(super) async fn remember(tx: &mut Tx, session_id: &str, messages: &[NewMessa
         for message in run {
             query = query
                 .bind(tx.next_id())
-                .bind(session_id)
+                .bind(text(session_id))
                 .bind(message.role.as_str())
-                .bind(&message.text)
+                .bind(text(&message.text))
                 .bind(message.status.as_str())
                 .bind(now);
         }
@@ -190,7 +190,7 @@ pub(in super::super) async fn end(tx: &mut Tx, id_or_key: &str, reason: &str) ->
         "update sessions set ended_at = $2, end_reason = $3 where (id = $1 or session_key = $1) and ended_at is null \
          returning id",
     )
-    .bind(id_or_key)
+    .bind(text(id_or_key))
     .bind(tx.now())
     .bind(reason)
     .fetch_optional(&mut tx.conn)
@@ -211,7 +211,7 @@ pub(in super::super) async fn history(
     let mut newest = sqlx::query_as::<Db, (String, String, String, i64)>(
         "select role, text, status, at from messages where session_id = $1 order by id desc limit $2",
     )
-    .bind(session_id)
+    .bind(text(session_id))
     .bind(i64::from(messages))
     .fetch(conn);
     let mut left = chars;

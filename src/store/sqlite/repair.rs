@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, TypeInfo as _, ValueRef as _};
 
-use super::sql_store::refuse_newer;
-use super::sqlite::{Conn, Fault, Place, check_mark, fault, integrity as verdict_on, is_no_database, store_error};
-use super::{Accepted, StoreError, migrations};
+use super::database::migrations;
+use super::driver::{Conn, Place, check_mark, fault, integrity as verdict_on, is_no_database, store_error};
 use crate::clock::Clock;
+use crate::store::{Accepted, Fault, StoreError};
 
 /// The tables in the order in which they can be filled.
 const TABLES: [&str; 6] = ["sessions", "messages", "deliveries", "inbox", "outbox", "marks"];
@@ -55,7 +55,7 @@ pub(super) async fn check(place: &Place, clock: &Clock) -> Result<Option<String>
 
 /// The first thing found wrong.
 async fn integrity(place: &Place) -> Result<Option<String>, sqlx::Error> {
-    let mut conn = place.connect_writer().await?;
+    let mut conn = place.connect().await?;
     let verdict = verdict_on(&mut conn).await?;
     conn.close().await?;
     Ok(verdict)
@@ -147,7 +147,7 @@ async fn salvage(damaged: &Place, draft: &Place) -> Result<Option<u64>, StoreErr
     if let Some(conn) = &mut old
         && let Ok(version) = migrations::version(conn).await
     {
-        refuse_newer(damaged, version)?;
+        migrations::refuse_newer(damaged, version)?;
     }
     if old.is_none() && !looks_like_ours(damaged.path()) {
         return Err(StoreError::Unusable(format!(
@@ -156,7 +156,7 @@ async fn salvage(damaged: &Place, draft: &Place) -> Result<Option<u64>, StoreErr
         )));
     }
     draft.prepare()?;
-    let mut new = draft.connect_writer().await.map_err(|error| store_error(&error))?;
+    let mut new = draft.connect().await.map_err(|error| store_error(&error))?;
     migrations::run(&mut new)
         .await
         .map_err(|error| StoreError::Unavailable(format!("cannot make a new database: {error}")))?;

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use hookgate_adapters::{ChatTarget, Part, Platform};
 use sqlx::Row as _;
 
-use super::super::{
+use super::{Conn, Db, Failure, Result, Row, Tx, deliveries, inbox, text};
+use crate::session::SessionKey;
+use crate::store::{
     DeliveryRef, NewReply, NextSend, OutboxId, OutboxRow, SendRecord, SentPart, UncertainSends, Unfinished,
 };
-use super::{Conn, Db, Failure, Result, Row, Tx, deliveries, inbox};
-use crate::session::SessionKey;
 
 /// No wait is stored for longer (no platform asks for more), so that a clock that jumped cannot silence a chat for good: one
 /// day, in milliseconds.
@@ -41,16 +41,16 @@ pub(super) async fn insert(
         .bind(first)
         .bind(number)
         .bind(count)
-        .bind(reply.session_key.as_ref().map(SessionKey::as_str))
+        .bind(reply.session_key.as_ref().map(|key| text(key.as_str())))
         .bind(reply.target.platform.as_str())
-        .bind(&reply.target.account)
-        .bind(&reply.target.chat_id)
-        .bind(&reply.target.thread_id)
-        .bind(&reply.reply_to)
+        .bind(text(&reply.target.account))
+        .bind(text(&reply.target.chat_id))
+        .bind(reply.target.thread_id.as_deref().map(text))
+        .bind(reply.reply_to.as_deref().map(text))
         .bind(serde_json::to_string(part)?)
         .bind(delivery)
-        .bind(name.map(|name| &name.route))
-        .bind(name.map(|name| &name.delivery_id))
+        .bind(name.map(|name| text(&name.route)))
+        .bind(name.map(|name| text(&name.delivery_id)))
         .bind(now)
         .execute(&mut tx.conn)
         .await?;
@@ -74,8 +74,8 @@ pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget) -> Res
     let now = tx.now();
     let claimed = sqlx::query(CLAIM)
         .bind(target.platform.as_str())
-        .bind(&target.account)
-        .bind(&target.chat_id)
+        .bind(text(&target.account))
+        .bind(text(&target.chat_id))
         .bind(now)
         .bind(now.saturating_add(LONGEST_WAIT))
         .fetch_optional(&mut tx.conn)
@@ -88,8 +88,8 @@ pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget) -> Res
          where platform = $1 and account = $2 and chat_id = $3 and left_queue_at is null order by id limit 1",
     )
     .bind(target.platform.as_str())
-    .bind(&target.account)
-    .bind(&target.chat_id)
+    .bind(text(&target.account))
+    .bind(text(&target.chat_id))
     .fetch_optional(&mut tx.conn)
     .await?;
     Ok(match oldest {
@@ -163,7 +163,7 @@ async fn sent(tx: &mut Tx, id: OutboxId, platform_id: &str) -> Result<Option<Att
          where id = $1 and state = 'sending' returning reply, delivery",
     )
     .bind(id.0)
-    .bind(platform_id)
+    .bind(text(platform_id))
     .bind(now)
     .fetch_optional(&mut tx.conn)
     .await?;
@@ -187,7 +187,7 @@ async fn wait(tx: &mut Tx, id: i64, not_before: i64, error: &str, mark: bool) ->
     )
     .bind(id)
     .bind(not_before.min(latest))
-    .bind(error)
+    .bind(text(error))
     .bind(i64::from(mark))
     .execute(&mut tx.conn)
     .await?;
@@ -198,7 +198,7 @@ async fn leave(tx: &mut Tx, id: i64, state: &str, error: &str) -> Result<()> {
     sqlx::query("update outbox set state = $2, error = $3, left_queue_at = $4 where id = $1")
         .bind(id)
         .bind(state)
-        .bind(error)
+        .bind(text(error))
         .bind(tx.now())
         .execute(&mut tx.conn)
         .await?;
@@ -212,7 +212,7 @@ async fn leave_later(tx: &mut Tx, part: &Attempted, state: &str, error: &str) ->
     .bind(part.reply)
     .bind(part.id)
     .bind(state)
-    .bind(error)
+    .bind(text(error))
     .bind(tx.now())
     .execute(&mut tx.conn)
     .await?;
@@ -256,8 +256,8 @@ pub(in super::super) async fn sent_to(conn: &mut Conn, target: &ChatTarget, limi
          where platform = $1 and account = $2 and chat_id = $3 and state = 'sent' order by id desc limit $4",
     )
     .bind(target.platform.as_str())
-    .bind(&target.account)
-    .bind(&target.chat_id)
+    .bind(text(&target.account))
+    .bind(text(&target.chat_id))
     .bind(limit)
     .fetch_all(conn)
     .await?;

@@ -1,7 +1,7 @@
 //! Counts and the health check.
 
-use super::super::Counts;
 use super::{Conn, Db, Result, Tx, driver};
+use crate::store::Counts;
 
 pub(in super::super) async fn counts(conn: &mut Conn) -> Result<Counts> {
     let (inbox_waiting, inbox_running) = sqlx::query_as::<Db, _>(
@@ -57,7 +57,7 @@ pub(in super::super) async fn last_id(conn: &mut Conn) -> std::result::Result<i6
         "select max(id) from outbox",
         "select max(id) from messages",
         "select max(id) from deliveries",
-        "select max(value) from marks where name in ('last_id', 'probe')",
+        "select max(value) from marks",
     ] {
         let id: Option<i64> = sqlx::query_scalar::<Db, _>(newest).fetch_one(&mut *conn).await?;
         last = last.max(id.unwrap_or(0));
