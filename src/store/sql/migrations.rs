@@ -7,7 +7,10 @@ use sqlx::{AssertSqlSafe, SqlSafeStr as _};
 use super::driver::{self, Conn, Place};
 use crate::store::StoreError;
 
-const STEPS: &[(i64, &str, &str)] = &[(1, "start", include_str!("migrations/0001_start.sql"))];
+const STEPS: &[(i64, &str, &str)] = &[
+    (1, "start", include_str!("migrations/0001_start.sql")),
+    (2, "reached", include_str!("migrations/0002_reached.sql")),
+];
 
 /// The schema this build writes.
 pub(in super::super) const NEWEST: i64 = STEPS[STEPS.len() - 1].0;

@@ -226,6 +226,25 @@ async fn one_answer_reaches_every_target_of_a_list() {
 }
 
 #[tokio::test]
+async fn a_retry_says_it_only_to_the_targets_that_were_not_reached() {
+    let world = World::default().route(&direct("list", "deliver: ['telegram:7', 'telegram:999', 'local:ops']"));
+    run_test(world, async |t| -> Result<()> {
+        t.expect_error("could not be delivered");
+        let post = async || t.webhooks.github("list", "push", "d1", &json!({"m": "news"})).await;
+        assert_eq!(post().await?.status, 502, "nobody is 999");
+        assert_eq!(t.telegram.alice().hears().await?.text, "D news");
+        t.idle().await?;
+        let ninth = t.telegram.user(999, "Now there");
+        assert_eq!(post().await?.status, 200);
+        assert_eq!(ninth.hears().await?.text, "D news");
+        t.idle().await?;
+        assert_eq!(t.local.hears("ops", 1).await?, ["D news"], "once, as Alice was told once");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_default_route_of_a_local_world_answers_in_the_page() {
     run_test(quiet_world(&[route("page", "prompt: '{m}', deliver: local")]).echo(), async |t| -> Result<()> {
         assert_eq!(t.webhooks.github("page", "push", "d1", &json!({"m": "hello"})).await?.status, 202);

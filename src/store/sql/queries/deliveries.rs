@@ -61,6 +61,9 @@ async fn accept_independent(tx: &mut Tx, offers: &[&Offer]) -> Result<Vec<Delive
         let mut stored = Vec::new();
         if let DeliveryWork::Send(replies) = &new.work {
             for reply in replies {
+                if replies.len() > 1 && outbox::is_reached(tx, reply, &new.delivery, Some(row)).await? {
+                    continue;
+                }
                 outbox::insert(tx, reply, Some(&new.delivery), Some(row), &mut stored).await?;
             }
         }

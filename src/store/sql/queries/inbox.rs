@@ -135,6 +135,11 @@ pub(in super::super) async fn finish(tx: &mut Tx, (id, finish): &(InboxId, Finis
             Some(delivery) => deliveries::row_of(tx, delivery).await?,
             None => None,
         };
+        if let Some(name) = reply.delivery.as_ref().filter(|_| finish.replies.len() > 1)
+            && outbox::is_reached(tx, reply, name, delivery).await?
+        {
+            continue;
+        }
         outbox::insert(tx, reply, reply.delivery.as_ref(), delivery, &mut finished.outbox).await?;
     }
     if let Some((delivery, outcome)) = &finish.delivery {

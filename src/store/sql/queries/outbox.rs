@@ -59,6 +59,31 @@ pub(super) async fn insert(
     Ok(())
 }
 
+/// Whether an earlier try of a delivery said this reply to its chat as a whole: it is not said twice when the delivery
+/// comes again because another of its targets failed.
+pub(super) async fn is_reached(
+    tx: &mut Tx,
+    reply: &NewReply,
+    name: &DeliveryRef,
+    delivery: Option<i64>,
+) -> Result<bool> {
+    let reached: Option<i64> = sqlx::query_scalar::<Db, _>(
+        "select reply from outbox where route = $1 and delivery_id = $2 and (delivery is null or delivery <> $3) \
+         and platform = $4 and account = $5 and chat_id = $6 and coalesce(thread_id, '') = $7 \
+         group by reply having min(state) = 'sent' and max(state) = 'sent' limit 1",
+    )
+    .bind(text(&name.route))
+    .bind(text(&name.delivery_id))
+    .bind(delivery.unwrap_or_default())
+    .bind(reply.target.platform.as_str())
+    .bind(text(&reply.target.account))
+    .bind(text(&reply.target.chat_id))
+    .bind(text(reply.target.thread_id.as_deref().unwrap_or_default()))
+    .fetch_optional(&mut tx.conn)
+    .await?;
+    Ok(reached.is_some())
+}
+
 /// Claims the oldest open part of the chat that is due, unless one is in flight. A wait further ahead than any that is
 /// stored is no wait: the clock went back since.
 const CLAIM: &str = "update outbox set state = 'sending', attempts = attempts + 1, \
@@ -70,18 +95,30 @@ const CLAIM: &str = "update outbox set state = 'sending', attempts = attempts + 
      returning id, reply, part_number, part_count, session_key, thread_id, reply_to, part, attempts, marked, route, \
      delivery_id, created_at, first_attempt_at";
 
-pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget) -> Result<NextSend> {
-    let now = tx.now();
-    let claimed = sqlx::query(CLAIM)
+async fn claim(tx: &mut Tx, target: &ChatTarget, now: i64) -> Result<Option<Row>> {
+    Ok(sqlx::query(CLAIM)
         .bind(target.platform.as_str())
         .bind(text(&target.account))
         .bind(text(&target.chat_id))
         .bind(now)
         .bind(now.saturating_add(LONGEST_WAIT))
         .fetch_optional(&mut tx.conn)
-        .await?;
-    if let Some(row) = claimed {
-        return Ok(NextSend::Part(Box::new(part_of(&row, target)?)));
+        .await?)
+}
+
+pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget) -> Result<NextSend> {
+    let now = tx.now();
+    while let Some(row) = claim(tx, target, now).await? {
+        match part_of(&row, target) {
+            Ok(part) => return Ok(NextSend::Part(Box::new(part))),
+            // One part that cannot be read must not silence its chat for good.
+            Err(Failure::Defect(error)) => {
+                let id = OutboxId(row.try_get("id")?);
+                tracing::error!(platform = %target.platform, chat_id = %target.chat_id, %error, "A stored reply cannot be read; it is given up.");
+                record_send(tx, &(id, SendRecord::Dead("the stored reply cannot be read".to_owned()))).await?;
+            }
+            Err(other) => return Err(other),
+        }
     }
     let oldest: Option<(String, i64)> = sqlx::query_as::<Db, _>(
         "select state, not_before from outbox \

@@ -231,11 +231,11 @@ pub(in super::super) async fn said_in(conn: &mut Conn, key: &str, limit: i64) ->
         "select m.id, m.text, m.at from messages m join sessions s on s.id = m.session_id \
          where s.session_key = $1 and m.role = 'user' order by m.id desc limit $2",
     )
-    .bind(key)
+    .bind(text(key))
     .bind(limit)
     .fetch_all(conn)
     .await?;
-    Ok(newest.into_iter().rev().map(|(id, text, at)| Said { id, text, at }).collect())
+    Ok(newest.into_iter().rev().map(|(id, said, at)| Said { id, text: said, at }).collect())
 }
 
 fn role_of(name: &str) -> Result<Role> {
