@@ -1,10 +1,11 @@
 //! Telegram: a bot account that hears by long polling and speaks in HTML.
 //!
-//! `api` makes one call, `poll` keeps hearing, `update` reads what is heard, `format` writes what is said. Nothing is
-//! stored here: Telegram keeps what was not accepted, and retries of sends are the caller's.
+//! `api` makes one call, `poll` keeps hearing, `update` reads what is heard, `groups` tells who is meant in a group,
+//! `format` writes what is said. Nothing is stored here: Telegram keeps what was not accepted, and retries of sends are the caller's.
 
 mod api;
 mod format;
+mod groups;
 mod poll;
 mod update;
 
@@ -24,6 +25,7 @@ use tracing::{debug, info, warn};
 
 pub use api::TelegramSetupError;
 use api::{Api, Failure, Refusal};
+pub use groups::GroupRules;
 
 use crate::{
     Adapter, AdapterState, ChatTarget, Inbound, OutboundMessage, Part, Platform, ReplyToMode, SendError, Status,
@@ -48,6 +50,10 @@ pub struct TelegramOptions {
     pub reply_to_mode: ReplyToMode,
     /// Whether "typing…" is shown. Default true.
     pub typing: bool,
+    /// The commands people are shown while they type, with what they do. Default none, which leaves the menu alone.
+    pub commands: Vec<(String, String)>,
+    /// What is heard in groups. Default everything, and every message is meant for the bot.
+    pub groups: GroupRules,
     /// The deadline of one send, the second tries with less included. Default 30 s.
     pub send_timeout: Duration,
     /// The wait after a first failure of polling; it doubles with each further one. Default 1 s.
@@ -66,6 +72,8 @@ impl TelegramOptions {
             poll_timeout: Duration::from_secs(30),
             reply_to_mode: ReplyToMode::First,
             typing: true,
+            commands: Vec::new(),
+            groups: GroupRules::default(),
             send_timeout: Duration::from_secs(30),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(30),
@@ -142,6 +150,14 @@ impl TelegramAdapter {
 /// What is left out of a request that Telegram refused because of it. `None` if nothing helps.
 fn without_the_refused(refusal: &Refusal, request: &SendMessage, plain: &str) -> Option<(SendMessage, &'static str)> {
     let request = request.clone();
+    let moved_to = refusal.migrated_to.map(|chat| Recipient::Id(ChatId(chat)));
+    if let Some(chat_id) = moved_to.filter(|chat_id| *chat_id != request.chat_id) {
+        // The messages of a supergroup are numbered anew.
+        return Some((
+            SendMessage { chat_id, reply_parameters: None, message_thread_id: None, ..request },
+            "the id the group had",
+        ));
+    }
     if refusal.code != 400 {
         None
     } else if request.parse_mode.is_some() && refusal.says("can't parse entities") {
@@ -165,7 +181,16 @@ fn recipient(chat_id: &str) -> Result<Recipient, SendError> {
     Ok(Recipient::Id(ChatId(id)))
 }
 
+/// The topic to write to: none for a forum's General topic, which Telegram refuses by its number.
 fn thread(target: &ChatTarget) -> Result<Option<ThreadId>, SendError> {
+    let is_general = |thread: &str| thread == groups::GENERAL_TOPIC && target.chat_id.starts_with(['-', '@']);
+    match topic(target)? {
+        Some(_) if target.thread_id.as_deref().is_some_and(is_general) => Ok(None),
+        topic => Ok(topic),
+    }
+}
+
+fn topic(target: &ChatTarget) -> Result<Option<ThreadId>, SendError> {
     let Some(thread) = &target.thread_id else { return Ok(None) };
     let id = thread.parse().map_err(|_| SendError::Refused(format!("{thread:?} is not a Telegram topic id")))?;
     Ok(Some(ThreadId(MessageId(id))))
@@ -220,11 +245,11 @@ impl Adapter for TelegramAdapter {
     }
 
     async fn typing(&self, target: &ChatTarget) {
-        let (true, Ok(chat), Ok(thread)) = (self.options.typing, recipient(&target.chat_id), thread(target)) else {
+        let (true, Ok(chat), Ok(thread)) = (self.options.typing, recipient(&target.chat_id), topic(target)) else {
             return;
         };
         let mut action = SendChatAction::new(chat, ChatAction::Typing);
-        action.message_thread_id = thread;
+        action.message_thread_id = thread; // here General goes by its number, or nobody in it sees the typing
         if let Err(failure) = self.api.call::<_, Value>(&action, TYPING_DEADLINE).await {
             debug!(platform = "telegram", ?failure, "typing was not shown");
         }

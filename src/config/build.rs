@@ -5,14 +5,16 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hookgate_adapters::{ChatTarget, Platform};
+use hookgate_adapters::{ChatTarget, GroupRules, Platform};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::env_file::Assignment;
 use super::settings::{Found, Origin, Settings, Wrong, shown, text};
 use super::suggest::nearest;
 use super::yaml::{Node, Value};
-use super::{Allowed, Config, Console, Limits, Model, Provider, ReplyToMode, Severity, Storage, Telegram, Webhook};
+use super::{
+    Allowed, Config, Console, Limits, Model, Provider, ReplyToMode, Roles, Severity, Storage, Telegram, Webhook,
+};
 use crate::session::Sharing;
 use crate::store::UncertainSends;
 use crate::webhook::route::{Route, RouteDefaults, parse_route};
@@ -81,7 +83,16 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
         model: model(settings, &mut secrets),
         webhook: webhook(settings, telegram.as_ref(), &mut secrets),
         telegram,
-        allowed: Allowed { users: settings.list("allowed_users"), all: settings.boolean("allow_all_users", false) },
+        allowed: Allowed {
+            users: settings.list("allowed_users"),
+            all: settings.boolean("allow_all_users", false),
+            ..Allowed::default()
+        },
+        roles: Roles {
+            owner: members(settings, "roles.owner"),
+            admin: members(settings, "roles.admin"),
+            guest: members(settings, "roles.guest"),
+        },
         secrets: Vec::new(),
     };
     Config { secrets: secrets.finish(), ..config }
@@ -231,7 +242,11 @@ fn telegram(settings: &mut Settings, home_channel: Option<ChatTarget>, secrets: 
     let allowed = Allowed {
         users: settings.list("platforms.telegram.allow_from"),
         all: settings.boolean("platforms.telegram.allow_all_users", false),
+        group_users: settings.list("platforms.telegram.group_allow_from"),
+        group_chats: settings.list("platforms.telegram.group_allowed_chats"),
     };
+    let groups = group_rules(settings);
+    let command_menu = settings.boolean("platforms.telegram.extra.command_menu", true);
     let reply_to_mode = settings.choice(
         "platforms.telegram.reply_to_mode",
         ReplyToMode::First,
@@ -272,6 +287,30 @@ fn telegram(settings: &mut Settings, home_channel: Option<ChatTarget>, secrets: 
         home_channel,
         reply_to_mode,
         typing,
+        command_menu,
+        groups,
+    })
+}
+
+fn group_rules(settings: &mut Settings) -> GroupRules {
+    GroupRules {
+        allowed_chats: settings.list("platforms.telegram.allowed_chats"),
+        allowed_topics: settings.list("platforms.telegram.allowed_topics"),
+        ignored_threads: settings.list("platforms.telegram.ignored_threads"),
+        require_mention: settings.boolean("platforms.telegram.require_mention", false),
+        free_response_chats: settings.list("platforms.telegram.free_response_chats"),
+        free_response_topics: settings.list("platforms.telegram.free_response_topics"),
+        exclusive_bot_mentions: settings.boolean("platforms.telegram.exclusive_bot_mentions", true),
+        mention_patterns: settings.patterns("platforms.telegram.mention_patterns"),
+    }
+}
+
+/// Who has a role: `telegram:7`.
+fn members(settings: &mut Settings, path: &'static str) -> Vec<String> {
+    settings.list_of(path, |item| match item.split_once(':') {
+        Some((platform, id)) if platform.parse::<Platform>().is_ok() && !id.trim().is_empty() => Ok(item.to_owned()),
+        _ => Err(Wrong::new("a member of a role is a platform and a user id")
+            .suggest("write each as `telegram:7`, in quotes")),
     })
 }
 

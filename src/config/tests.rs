@@ -152,14 +152,28 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("model.timeout", "2.5", json!(2.5)),
         ("allowed_users", "[7, \"8\"]", json!(["7", "8"])),
         ("allow_all_users", "yes", json!(true)),
+        ("roles.owner", "telegram:1", json!(["telegram:1"])),
+        ("roles.admin", "[telegram:2]", json!(["telegram:2"])),
+        ("roles.guest", "[\"telegram:3\"]", json!(["telegram:3"])),
         ("platforms.telegram.enabled", "false", json!(false)),
         ("platforms.telegram.token", "\"2:ghijkl\"", json!("***")),
         ("platforms.telegram.allow_from", "[42]", json!(["42"])),
         ("platforms.telegram.allow_all_users", "true", json!(true)),
+        ("platforms.telegram.group_allow_from", "[42, -7]", json!(["42", "-7"])),
+        ("platforms.telegram.group_allowed_chats", "-100123", json!(["-100123"])),
+        ("platforms.telegram.allowed_chats", "[-529, \"-100529\"]", json!(["-529", "-100529"])),
+        ("platforms.telegram.allowed_topics", "[\"-100529:5\", 7]", json!(["-100529:5", "7"])),
+        ("platforms.telegram.ignored_threads", "9", json!(["9"])),
+        ("platforms.telegram.require_mention", "true", json!(true)),
+        ("platforms.telegram.free_response_chats", "\"*\"", json!(["*"])),
+        ("platforms.telegram.free_response_topics", "[1]", json!(["1"])),
+        ("platforms.telegram.mention_patterns", "[\"^hey, bot\"]", json!(["^hey, bot"])),
+        ("platforms.telegram.exclusive_bot_mentions", "false", json!(false)),
         ("platforms.telegram.home_channel.chat_id", "-100123", json!("-100123")),
         ("platforms.telegram.home_channel.thread_id", "7", json!("7")),
         ("platforms.telegram.reply_to_mode", "off", json!("off")),
         ("platforms.telegram.typing_indicator", "no", json!(false)),
+        ("platforms.telegram.extra.command_menu", "false", json!(false)),
         ("platforms.telegram.extra.base_url", "http://127.0.0.1:2/bot/", json!("http://127.0.0.1:2")),
         ("platforms.webhook.enabled", "false", json!(false)),
         ("platforms.webhook.extra.host", "localhost", json!("localhost")),
@@ -453,7 +467,7 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
         problems(concat!(
             "hooks: {pre_tool_call: [{command: deny.sh}]}\npolicies: [{name: x}]\ndisplay: {busy_input_mode: steer, a: 1}\n",
             "discord: {token: x}\ngateway: {streaming: {enabled: true}}\nagent: {max_turns: 3, verbose: true}\n",
-            "telegram: {require_mention: true, extra: {rich_messages: true}}\nquick_commands: {x: {type: exec, command: '${UNSET}'}}\n",
+            "telegram: {guest_mode: true, extra: {rich_messages: true}}\nquick_commands: {x: {type: exec, command: '${UNSET}'}}\n",
             "TELEGRAM_PROXY: socks5://x\nedits: turn\n",
         )),
         [
@@ -464,8 +478,8 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
             "config.yaml:5:11: gateway.streaming: not supported yet; it has no effect",
             "config.yaml:6:9: agent.max_turns: not supported yet; it has no effect",
             "config.yaml:6:23: agent.verbose: not supported yet; it has no effect",
-            "config.yaml:7:12: telegram.require_mention: not supported yet: messages in groups are answered without a mention too",
-            "config.yaml:7:43: telegram.extra.rich_messages: not supported yet; it has no effect",
+            "config.yaml:7:12: telegram.guest_mode: not supported yet; it has no effect",
+            "config.yaml:7:38: telegram.extra.rich_messages: not supported yet; it has no effect",
             "config.yaml:8:1: quick_commands: not supported yet; it has no effect",
             "config.yaml:9:1: TELEGRAM_PROXY: not supported yet; it has no effect",
             "config.yaml:10:1: edits: not supported yet; it has no effect",
@@ -480,7 +494,6 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
         "hooks_json",
         "secrets",
         "budgets",
-        "roles",
         "files",
         "streaming",
         "policies",
@@ -488,13 +501,13 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
         assert_eq!(problems(&format!("{own}: [something]")).len(), 1, "{own}");
     }
     let env = from_env(
-        "DISCORD_BOT_TOKEN=abcdef\nTELEGRAM_REQUIRE_MENTION=true\nTELEGRAM_REACTIONS=false\nTELEGRAM_BOT_TOKN=x\nMY_OWN=1\n",
+        "DISCORD_BOT_TOKEN=abcdef\nTELEGRAM_GUEST_MODE=true\nTELEGRAM_REACTIONS=false\nTELEGRAM_BOT_TOKN=x\nMY_OWN=1\n",
     );
     assert_eq!(
         told(&env),
         [
             ".env:1: DISCORD_BOT_TOKEN: not supported yet: Discord is not connected",
-            ".env:2: TELEGRAM_REQUIRE_MENTION: not supported yet: messages in groups are answered without a mention too",
+            ".env:2: TELEGRAM_GUEST_MODE: not supported yet; it has no effect",
             ".env:4: TELEGRAM_BOT_TOKN: hookgate knows no variable of this name (did you mean `TELEGRAM_BOT_TOKEN`?)",
         ]
     );

@@ -14,5 +14,6 @@ mod store;
 mod support;
 mod telegram_adapter;
 mod telegram_format;
+mod telegram_groups;
 mod webhook_cli;
 mod webhooks;

@@ -3,23 +3,24 @@
 //! There is one poll at a time, each under a deadline of its own, and every failure is retried for ever with growing
 //! waits. The status tells what is the case: `connected` only after a poll was answered.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use teloxide::payloads::{DeleteWebhook, GetMe, GetUpdates, GetWebhookInfo};
-use teloxide::types::{AllowedUpdate, User};
+use teloxide::payloads::{DeleteWebhook, GetMe, GetMyCommands, GetUpdates, GetWebhookInfo, SetMyCommands};
+use teloxide::types::{AllowedUpdate, BotCommand, User};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::TelegramAdapter;
 use super::api::{Failure, Refusal};
+use super::groups::Bot;
 use super::update::{self, Verdict};
-use crate::{AdapterState, Inbound, InboundMessage};
+use crate::{AdapterState, ChatMoved, Inbound, InboundMessage};
 
 /// Most updates in one answer (Bot API, `getUpdates`).
 const BATCH: u8 = 100;
@@ -37,11 +38,19 @@ pub(super) struct Listener<'a> {
     adapter: &'a TelegramAdapter,
     inbound: Arc<dyn Inbound>,
     stop: CancellationToken,
-    bot: String,
+    bot: Bot,
+    /// The album that was heard of last in each chat.
+    albums: HashMap<String, String>,
     backoff: Backoff,
     cursor: Cursor,
     too_old: usize,
     logged: HashSet<String>,
+}
+
+/// What the gateway is told.
+enum Heard {
+    Message(Box<InboundMessage>),
+    Moved(ChatMoved),
 }
 
 /// Only the address is of interest; teloxide's type would have to know every other field.
@@ -58,7 +67,8 @@ impl<'a> Listener<'a> {
             adapter,
             inbound,
             stop,
-            bot: String::new(),
+            bot: Bot::default(),
+            albums: HashMap::new(),
             backoff,
             cursor: Cursor::default(),
             too_old: 0,
@@ -71,7 +81,8 @@ impl<'a> Listener<'a> {
         if self.sign_in().await.is_none() || self.remove_webhook().await.is_none() {
             return;
         }
-        self.poll_until_stopped().await;
+        let menu = offer_menu(self.adapter, self.stop.clone());
+        tokio::join!(self.poll_until_stopped(), menu);
         self.report_too_old();
         self.confirm().await;
     }
@@ -81,8 +92,8 @@ impl<'a> Listener<'a> {
         loop {
             match self.call::<_, User>(&GetMe::new(), CALL_DEADLINE).await? {
                 Ok(me) => {
-                    self.bot = me.id.to_string();
-                    info!(platform = "telegram", bot = me.username, bot_id = self.bot, "signed in to Telegram");
+                    info!(platform = "telegram", bot = me.username, bot_id = me.id.0, "signed in to Telegram");
+                    self.bot = Bot { id: me.id.to_string(), username: me.username };
                     self.backoff.reset();
                     return Some(());
                 }
@@ -178,12 +189,15 @@ impl<'a> Listener<'a> {
                 self.log_once("update without a readable id");
                 continue;
             };
-            match update::read(raw.get(), id, &self.bot) {
-                Verdict::Message(message) if self.is_too_old(&message) => self.too_old += 1,
-                Verdict::Message(message) => self.offer(*message).await?,
+            match update::read(raw.get(), id, &self.bot, &self.adapter.options.groups) {
+                Verdict::Message(message, _) if self.is_too_old(&message) => self.too_old += 1,
+                Verdict::Message(message, album) if self.is_rest_of_album(&message, album.as_deref()) => {
+                    debug!(platform = "telegram", update_id = id, "the album is answered already");
+                }
+                Verdict::Message(message, _) => self.offer(&Heard::Message(message)).await?,
+                Verdict::Moved(moved) => self.offer(&Heard::Moved(moved)).await?,
                 Verdict::FromBot => debug!(platform = "telegram", update_id = id, "a bot's message is ignored"),
-                Verdict::NotHandled(kind) => self.log_once(&kind),
-                Verdict::NotPrivate(chat) => self.log_once(&format!("messages in chat {chat}, which is not private")),
+                Verdict::NotHandled(what) | Verdict::NotHeard(what) => self.log_once(&what),
             }
             self.cursor.advance(id);
         }
@@ -193,23 +207,30 @@ impl<'a> Listener<'a> {
         Some(())
     }
 
-    /// Offers a message until it is stored. `None` when stopped before that.
-    async fn offer(&mut self, message: InboundMessage) -> Option<()> {
+    /// Offers what was heard until it is stored. `None` when stopped before that.
+    async fn offer(&mut self, heard: &Heard) -> Option<()> {
         let mut backoff = Backoff::new(self.adapter.options.first_retry, self.adapter.options.longest_retry);
-        while let Err(error) = self.inbound.accept(message.clone()).await {
-            let text = format!("{error}; Telegram keeps it meanwhile");
-            if self.adapter.status.set(AdapterState::Connecting, Some(text)) {
-                warn!(
-                    platform = "telegram",
-                    chat_id = message.source.chat_id,
-                    dedup_key = message.dedup_key,
-                    "{error}"
-                );
-            }
+        while !self.offer_once(heard).await {
             self.pause(backoff.next()).await?;
         }
         self.connected();
         Some(())
+    }
+
+    /// Whether it is stored. When it is not, the status and the log say so.
+    async fn offer_once(&self, heard: &Heard) -> bool {
+        let (outcome, chat_id) = match heard {
+            Heard::Message(message) => {
+                (self.inbound.accept(InboundMessage::clone(message)).await, &message.source.chat_id)
+            }
+            Heard::Moved(moved) => (self.inbound.moved(moved).await, &moved.from),
+        };
+        let Err(error) = outcome else { return true };
+        let text = format!("{error}; Telegram keeps it meanwhile");
+        if self.adapter.status.set(AdapterState::Connecting, Some(text)) {
+            warn!(platform = "telegram", chat_id, "{error}");
+        }
+        false
     }
 
     /// Tells Telegram what was handled, so that the next start is not offered it again. Best effort: what is offered
@@ -228,6 +249,16 @@ impl<'a> Listener<'a> {
         if let Err(failure) = self.adapter.api.call::<_, Vec<Box<RawValue>>>(&payload, CONFIRM_DEADLINE).await {
             debug!(platform = "telegram", ?failure, "the last offset was not confirmed");
         }
+    }
+
+    /// Each picture of an album is a message of its own; without words, only the first is worth an answer.
+    fn is_rest_of_album(&mut self, message: &InboundMessage, album: Option<&str>) -> bool {
+        let Some(album) = album else { return false };
+        if self.albums.len() >= MOST_REMEMBERED {
+            self.albums.clear();
+        }
+        let before = self.albums.insert(message.source.chat_id.clone(), album.to_owned());
+        message.text.is_empty() && before.as_deref() == Some(album)
     }
 
     fn is_too_old(&self, message: &InboundMessage) -> bool {
@@ -255,7 +286,7 @@ impl<'a> Listener<'a> {
 
     fn connected(&self) {
         if self.adapter.status.set(AdapterState::Connected, None) {
-            info!(platform = "telegram", bot_id = self.bot, "connected to Telegram");
+            info!(platform = "telegram", bot_id = self.bot.id, "connected to Telegram");
         }
     }
 
@@ -296,6 +327,27 @@ impl<'a> Listener<'a> {
         T: serde::de::DeserializeOwned,
     {
         self.stop.run_until_cancelled(self.adapter.api.call(payload, deadline)).await
+    }
+}
+
+/// Shows people the commands while they type, best effort. Telegram keeps the menu, so it is written only when it changed.
+async fn offer_menu(adapter: &TelegramAdapter, stop: CancellationToken) {
+    let commands = &adapter.options.commands;
+    if commands.is_empty() {
+        return;
+    }
+    let offered = stop.run_until_cancelled(async {
+        let shown: Vec<BotCommand> = adapter.api.call(&GetMyCommands::new(), CALL_DEADLINE).await?;
+        if shown.iter().map(|one| (&one.command, &one.description)).eq(commands.iter().map(|(name, help)| (name, help)))
+        {
+            return Ok(());
+        }
+        let menu = commands.iter().map(|(name, help)| BotCommand::new(name, help));
+        adapter.api.call::<_, bool>(&SetMyCommands::new(menu), CALL_DEADLINE).await.map(drop)
+    });
+    if let Some(Err(failure)) = offered.await {
+        let failure: Failure = failure;
+        debug!(platform = "telegram", ?failure, "the command menu was not set");
     }
 }
 

@@ -27,8 +27,11 @@ use super::telegram_html::{self, Entity};
 pub(crate) const TOKEN: &str = "123456:FAKE-hT9sQkVw2Lx0ZbN4";
 /// The bot's id, which is the token's beginning.
 pub(crate) const BOT_ID: i64 = 123_456;
+/// The number of the topic every forum has.
+const GENERAL: i64 = 1;
 /// How long [`FakeUser::hears`] waits.
 const PATIENCE: Duration = Duration::from_secs(10);
+const UPGRADED: &str = "Bad Request: group chat was upgraded to a supergroup chat";
 /// How long the service takes to see that a client hung up: only after that is a second poll an overlap.
 const HANG_UP: Duration = Duration::from_millis(150);
 
@@ -153,6 +156,9 @@ struct Chat {
     deactivated: bool,
     messages: BTreeSet<i64>,
     threads: BTreeSet<i64>,
+    is_forum: bool,
+    /// The supergroup this group has become.
+    upgraded_to: Option<i64>,
     heard: usize,
 }
 
@@ -196,14 +202,39 @@ impl FakeTelegram {
     /// A person who has pressed "Start", so that the bot may write to them.
     pub(crate) fn user(&self, id: i64, name: &str) -> FakeUser {
         self.chat(id, "private", name);
-        FakeUser { telegram: self.clone(), id, chat_id: id }
+        FakeUser { telegram: self.clone(), id, chat_id: id, topic: None }
     }
 
     /// A person in a group.
     pub(crate) fn user_in_group(&self, id: i64, name: &str, group: i64) -> FakeUser {
         self.chat(id, "private", name);
         self.chat(group, "supergroup", "The group");
-        FakeUser { telegram: self.clone(), id, chat_id: group }
+        FakeUser { telegram: self.clone(), id, chat_id: group, topic: None }
+    }
+
+    /// A person in a topic of a forum; 1 is its General topic.
+    pub(crate) fn user_in_topic(&self, id: i64, name: &str, (forum, topic): (i64, i64)) -> FakeUser {
+        let user = self.user_in_group(id, name, forum);
+        self.state().chats.entry(forum).or_default().is_forum = true;
+        if topic != GENERAL {
+            self.open_topic(forum, topic);
+        }
+        FakeUser { topic: Some(topic), ..user }
+    }
+
+    /// A group becomes a supergroup of another id. Telegram says so in both.
+    pub(crate) fn upgrade(&self, group: i64, supergroup: i64) {
+        self.chat(group, "group", "The group");
+        self.chat(supergroup, "supergroup", "The group");
+        self.state().chats.entry(group).or_default().upgraded_to = Some(supergroup);
+        let said = |chat: i64, kind: &str, field: &str, other: i64| {
+            let from = json!({"id": 7, "is_bot": false, "first_name": "Alice"});
+            let chat = json!({"id": chat, "type": kind, "title": "The group"});
+            let message = json!({"message_id": 1, "date": now(), "from": from, "chat": chat, field: other});
+            self.push_update("message", &message);
+        };
+        said(group, "group", "migrate_to_chat_id", supergroup);
+        said(supergroup, "supergroup", "migrate_from_chat_id", group);
     }
 
     fn chat(&self, id: i64, kind: &'static str, name: &str) {
@@ -351,6 +382,7 @@ pub(crate) struct FakeUser {
     telegram: FakeTelegram,
     pub(crate) id: i64,
     pub(crate) chat_id: i64,
+    topic: Option<i64>,
 }
 
 impl FakeUser {
@@ -375,20 +407,32 @@ impl FakeUser {
             state.chats.entry(self.chat_id).or_default().messages.insert(id);
             id
         };
-        let (kind, chat_name, name) = {
+        let (kind, chat_name, name, is_forum) = {
             let state = self.telegram.state();
             let chat = &state.chats[&self.chat_id];
-            (chat.kind, chat.name.clone(), state.chats[&self.id].name.clone())
+            (chat.kind, chat.name.clone(), state.chats[&self.id].name.clone(), chat.is_forum)
         };
         let chat = match kind {
             "private" => json!({"id": self.chat_id, "type": kind, "first_name": chat_name}),
+            _ if is_forum => json!({"id": self.chat_id, "type": kind, "title": chat_name, "is_forum": true}),
             _ => json!({"id": self.chat_id, "type": kind, "title": chat_name}),
         };
         let from = json!({"id": self.id, "is_bot": false, "first_name": name, "language_code": "en"});
         let plain = json!({"message_id": message_id, "from": from, "chat": chat, "date": now()});
         let mut message = plain.as_object().cloned().unwrap_or_default();
+        // Messages in General carry no number.
+        if let Some(topic) = self.topic.filter(|topic| *topic != GENERAL) {
+            message
+                .extend([("message_thread_id".to_owned(), json!(topic)), ("is_topic_message".to_owned(), json!(true))]);
+        }
         if let Value::Object(fields) = fields {
             message.extend(fields);
+        }
+        for (text, key) in [("text", "entities"), ("caption", "caption_entities")] {
+            let found = message.get(text).and_then(Value::as_str).map(seen_in).unwrap_or_default();
+            if !found.is_empty() {
+                message.entry(key).or_insert(Value::Array(found));
+            }
         }
         Said { update_id: self.telegram.push_update("message", &Value::Object(message)), message_id }
     }
@@ -432,6 +476,25 @@ impl FakeUser {
     pub(crate) fn deletes_the_account(&self) {
         self.telegram.state().chats.entry(self.chat_id).or_default().deactivated = true;
     }
+}
+
+/// The mentions and commands Telegram finds in a text.
+fn seen_in(text: &str) -> Vec<Value> {
+    let (mut entities, mut offset) = (Vec::new(), 0);
+    for word in text.split_inclusive(char::is_whitespace) {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '@' | '/');
+        let name: String = word.chars().take_while(|c| is_part(*c)).collect();
+        let kind = match name.chars().next() {
+            Some('@') if name.len() > 1 => Some("mention"),
+            Some('/') if name.len() > 1 => Some("bot_command"),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            entities.push(json!({"type": kind, "offset": offset, "length": name.encode_utf16().count()}));
+        }
+        offset += word.encode_utf16().count();
+    }
+    entities
 }
 
 fn now() -> u64 {
@@ -530,7 +593,14 @@ impl World {
             "getme" => Ok(me()),
             "getupdates" => self.get_updates(params).await,
             "sendmessage" => self.state().send_message(params),
-            "sendchataction" => self.state().recipient(params).map(|_| json!(true)),
+            "sendchataction" => {
+                let mut params = params.clone();
+                // Unlike messages, actions in General go by its number.
+                if int(&params, "message_thread_id") == Some(GENERAL) {
+                    params.remove("message_thread_id");
+                }
+                self.state().recipient(&params).map(|_| json!(true))
+            }
             "deletewebhook" => {
                 let mut state = self.state();
                 state.webhook.clear();
@@ -548,6 +618,10 @@ impl World {
                 let waiting = state.updates.len();
                 Ok(json!({"url": state.webhook, "has_custom_certificate": false, "pending_update_count": waiting}))
             }
+            "getmycommands" => {
+                let commands = self.state().commands.clone();
+                Ok(if commands.is_null() { json!([]) } else { commands })
+            }
             "setmycommands" => {
                 self.state().commands = structure(params, "commands").unwrap_or_default();
                 Ok(json!(true))
@@ -557,7 +631,17 @@ impl World {
         };
         match result {
             Ok(result) => Outcome::Answer(200, json!({"ok": true, "result": result})),
-            Err((code, description)) => refusal(code, &description),
+            Err((code, description)) => {
+                let state = self.state();
+                let chat = int(params, "chat_id").and_then(|id| state.chats.get(&id));
+                match chat.and_then(|chat| chat.upgraded_to).filter(|_| description == UPGRADED) {
+                    Some(to) => Outcome::Answer(
+                        code,
+                        json!({"ok": false, "error_code": code, "description": description, "parameters": {"migrate_to_chat_id": to}}),
+                    ),
+                    None => refusal(code, &description),
+                }
+            }
         }
     }
 
@@ -675,6 +759,9 @@ impl State {
         let id = int(params, "chat_id").filter(|id| self.chats.contains_key(id));
         let id = id.ok_or_else(|| bad_request("chat not found"))?;
         let chat = &self.chats[&id];
+        if chat.upgraded_to.is_some() {
+            return Err((400, UPGRADED.to_owned()));
+        }
         if chat.deactivated {
             return Err((403, "Forbidden: user is deactivated".to_owned()));
         }
