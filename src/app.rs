@@ -310,6 +310,8 @@ fn telegram_adapter(telegram: &crate::config::Telegram, config: &Config) -> Resu
         typing: telegram.typing,
         reply_to_mode: telegram.reply_to_mode,
         groups: telegram.groups.clone(),
+        webhook: telegram.webhook.clone(),
+        proxy: telegram.proxy.clone(),
         commands: if telegram.command_menu { crate::gateway::menu() } else { Vec::new() },
         ..TelegramOptions::new(telegram.token.clone())
     };

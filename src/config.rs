@@ -22,7 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hookgate_adapters::{ChatTarget, GroupRules, ReplyToMode};
+use hookgate_adapters::{ChatTarget, GroupRules, ReplyToMode, WebhookOptions};
 use secrecy::SecretString;
 
 use crate::session::Sharing;
@@ -176,6 +176,10 @@ pub struct Telegram {
     pub reply_to_mode: ReplyToMode,
     /// `typing_indicator`: true.
     pub typing: bool,
+    /// `proxy`, `TELEGRAM_PROXY`; `None`: what `HTTPS_PROXY` and its like say.
+    pub proxy: Option<SecretString>,
+    /// `extra.webhook_url` and its like; `None`: updates are fetched by polling.
+    pub webhook: Option<WebhookOptions>,
     /// `extra.command_menu`: true.
     pub command_menu: bool,
     /// What is heard in groups, and what of it is meant for the bot.

@@ -15,4 +15,4 @@ pub use adapter::{
 };
 pub use local::{LocalAdapter, LocalEvent, LocalEvents};
 pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Quoted, Source};
-pub use telegram::{GroupRules, TelegramAdapter, TelegramOptions, TelegramSetupError, check_token};
+pub use telegram::{GroupRules, TelegramAdapter, TelegramOptions, TelegramSetupError, WebhookOptions, check_token};

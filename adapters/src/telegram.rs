@@ -1,6 +1,6 @@
-//! Telegram: a bot account that hears by long polling and speaks in HTML.
+//! Telegram: a bot account that hears by long polling or by webhook, and speaks in HTML.
 //!
-//! `api` makes one call, `poll` keeps hearing, `update` reads what is heard, `groups` tells who is meant in a group,
+//! `api` makes one call, `poll` and `webhook` keep hearing, `update` reads what is heard, `groups` tells who is meant in a group,
 //! `format` writes what is said. Nothing is stored here: Telegram keeps what was not accepted, and retries of sends are the caller's.
 
 mod api;
@@ -8,6 +8,7 @@ mod format;
 mod groups;
 mod poll;
 mod update;
+mod webhook;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use tracing::{debug, info, warn};
 pub use api::TelegramSetupError;
 use api::{Api, Failure, Refusal};
 pub use groups::GroupRules;
+pub use webhook::WebhookOptions;
 
 use crate::{
     Adapter, AdapterState, ChatTarget, Inbound, OutboundMessage, Part, Platform, ReplyToMode, SendError, Status,
@@ -42,6 +44,11 @@ pub struct TelegramOptions {
     pub token: SecretString,
     /// Where the Bot API is, with or without a trailing `/bot`. Default `https://api.telegram.org`.
     pub base_url: String,
+    /// Where updates are posted. Default nowhere: they are fetched by polling.
+    pub webhook: Option<WebhookOptions>,
+    /// The proxy for every call, `http`, `https`, `socks5` or `socks5h`, but for the hosts of `NO_PROXY`. Default what
+    /// `HTTPS_PROXY` and its like say.
+    pub proxy: Option<SecretString>,
     /// Messages that waited longer than this are skipped and counted. Default 24 h.
     pub max_update_age: Duration,
     /// How long one poll waits at Telegram, in whole seconds from 1 to 50. Default 30 s.
@@ -68,6 +75,8 @@ impl TelegramOptions {
         Self {
             token,
             base_url: "https://api.telegram.org".to_owned(),
+            webhook: None,
+            proxy: None,
             max_update_age: Duration::from_secs(24 * 3600),
             poll_timeout: Duration::from_secs(30),
             reply_to_mode: ReplyToMode::First,
@@ -99,7 +108,7 @@ struct Sent {
 impl TelegramAdapter {
     /// Checks the options. Nothing is sent before [`Adapter::listen`] or [`Adapter::send`].
     pub fn new(options: TelegramOptions) -> Result<Self, TelegramSetupError> {
-        let api = Api::new(&options.base_url, options.token.clone())?;
+        let api = Api::new(&options.base_url, options.token.clone(), options.proxy.as_ref())?;
         Ok(Self { api, options, status: StatusCell::default(), listening: Mutex::new(()) })
     }
 
@@ -270,8 +279,13 @@ impl Adapter for TelegramAdapter {
 }
 
 /// Asks Telegram whose token it is; the bot's user name, or one sentence that says what is wrong, without the token.
-pub async fn check_token(base_url: &str, token: SecretString, at_most: Duration) -> Result<String, String> {
-    let api = Api::new(base_url, token).map_err(|error| error.to_string())?;
+pub async fn check_token(
+    base_url: &str,
+    token: SecretString,
+    proxy: Option<&SecretString>,
+    at_most: Duration,
+) -> Result<String, String> {
+    let api = Api::new(base_url, token, proxy).map_err(|error| error.to_string())?;
     match api.call::<_, User>(&GetMe::new(), at_most).await {
         Ok(bot) => Ok(bot.username.unwrap_or_default()),
         Err(Failure::Refused(refusal)) if refusal.is_about_the_token() => Err(TOKEN_REFUSED.to_owned()),

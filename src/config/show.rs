@@ -51,6 +51,7 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
     };
     let groups = telegram.map(|telegram| telegram.groups.clone()).unwrap_or_default();
     let allowed = telegram.map(|telegram| telegram.allowed.clone()).unwrap_or_default();
+    let posted = telegram.and_then(|telegram| telegram.webhook.as_ref());
     let patterns: Vec<&str> = groups.mention_patterns.iter().map(|pattern| pattern.as_str()).collect();
     vec![
         ("storage.url", json!(storage.url)),
@@ -95,6 +96,11 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("platforms.telegram.home_channel.thread_id", json!(home_channel.and_then(|chat| chat.thread_id.as_ref()))),
         ("platforms.telegram.reply_to_mode", json!(reply_to_mode)),
         ("platforms.telegram.typing_indicator", json!(telegram.is_none_or(|telegram| telegram.typing))),
+        ("platforms.telegram.proxy", hidden(telegram.and_then(|telegram| telegram.proxy.as_ref()))),
+        ("platforms.telegram.extra.webhook_url", json!(posted.map(|webhook| &webhook.url))),
+        ("platforms.telegram.extra.webhook_host", json!(posted.map_or("127.0.0.1", |webhook| webhook.host.as_str()))),
+        ("platforms.telegram.extra.webhook_port", json!(posted.map_or(8443, |webhook| webhook.port))),
+        ("platforms.telegram.extra.webhook_secret", hidden(posted.map(|webhook| &webhook.secret))),
         ("platforms.telegram.extra.command_menu", json!(telegram.is_none_or(|telegram| telegram.command_menu))),
         (
             "platforms.telegram.extra.base_url",

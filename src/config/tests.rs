@@ -173,6 +173,11 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("platforms.telegram.home_channel.thread_id", "7", json!("7")),
         ("platforms.telegram.reply_to_mode", "off", json!("off")),
         ("platforms.telegram.typing_indicator", "no", json!(false)),
+        ("platforms.telegram.proxy", "\"socks5h://user:pass-word@127.0.0.1:1080\"", json!("***")),
+        ("platforms.telegram.extra.webhook_url", "\"https://example.org/t/\"", json!("https://example.org/t")),
+        ("platforms.telegram.extra.webhook_host", "0.0.0.0", json!("0.0.0.0")),
+        ("platforms.telegram.extra.webhook_port", "88", json!(88)),
+        ("platforms.telegram.extra.webhook_secret", "an-example-secret", json!("***")),
         ("platforms.telegram.extra.command_menu", "false", json!(false)),
         ("platforms.telegram.extra.base_url", "http://127.0.0.1:2/bot/", json!("http://127.0.0.1:2")),
         ("platforms.webhook.enabled", "false", json!(false)),
@@ -207,6 +212,10 @@ fn file_with(path: &str, value: &str) -> String {
     if path.starts_with("platforms.telegram.") {
         keys.insert("platforms.telegram.token", "\"1:abcdef\"");
         keys.insert("platforms.telegram.home_channel.chat_id", "5");
+    }
+    if path.starts_with("platforms.telegram.extra.webhook") {
+        keys.insert("platforms.telegram.extra.webhook_url", "\"https://example.org\"");
+        keys.insert("platforms.telegram.extra.webhook_secret", "the-secret-beside");
     }
     keys.insert(path, value);
     let keys: Vec<(Vec<&str>, &str)> =
@@ -462,13 +471,33 @@ fn a_broken_file_is_one_error_with_its_line() {
 }
 
 #[test]
+fn a_proxy_a_pattern_or_a_webhook_that_cannot_work_is_an_error_without_its_secret() {
+    for (key, told_about) in [
+        ("proxy: 'ftp://user:pass-word@host'", "not the address of a proxy"),
+        ("proxy: 'pass-word'", "not the address of a proxy"),
+        ("mention_patterns: ['ok', '(']", "not a regular expression"),
+        ("extra: {webhook_url: 'https://example.org'}", "TELEGRAM_WEBHOOK_SECRET"),
+        ("extra: {webhook_url: 'https://example.org', webhook_secret: 'pass word'}", "TELEGRAM_WEBHOOK_SECRET"),
+        ("extra: {webhook_url: 'https://example.org', webhook_secret: 'changeme'}", "TELEGRAM_WEBHOOK_SECRET"),
+    ] {
+        let loaded = from_yaml(&format!("telegram: {{token: '1:abcdef', {key}}}\n"));
+        assert!(loaded.config.is_none(), "{key}");
+        let told = told(&loaded);
+        assert!(told.len() == 1 && told[0].contains(told_about), "{told:?}");
+        assert!(!told[0].contains("pass-word") && !told[0].contains("pass word"), "{told:?}");
+    }
+    let env = from_env("TELEGRAM_BOT_TOKEN=1:abcdef\nTELEGRAM_MENTION_PATTERNS='[\"a,b\", \"c\"]'\n");
+    assert_eq!(value_at(&env, "platforms.telegram.mention_patterns"), json!(["a,b", "c"]));
+}
+
+#[test]
 fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
     assert_eq!(
         problems(concat!(
             "hooks: {pre_tool_call: [{command: deny.sh}]}\npolicies: [{name: x}]\ndisplay: {busy_input_mode: steer, a: 1}\n",
             "discord: {token: x}\ngateway: {streaming: {enabled: true}}\nagent: {max_turns: 3, verbose: true}\n",
             "telegram: {guest_mode: true, extra: {rich_messages: true}}\nquick_commands: {x: {type: exec, command: '${UNSET}'}}\n",
-            "TELEGRAM_PROXY: socks5://x\nedits: turn\n",
+            "TELEGRAM_FALLBACK_IPS: 1.2.3.4\nedits: turn\n",
         )),
         [
             "config.yaml:1:1: hooks: not supported yet: no shell hook runs: what these hooks would block is NOT blocked",
@@ -481,7 +510,7 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
             "config.yaml:7:12: telegram.guest_mode: not supported yet; it has no effect",
             "config.yaml:7:38: telegram.extra.rich_messages: not supported yet; it has no effect",
             "config.yaml:8:1: quick_commands: not supported yet; it has no effect",
-            "config.yaml:9:1: TELEGRAM_PROXY: not supported yet; it has no effect",
+            "config.yaml:9:1: TELEGRAM_FALLBACK_IPS: not supported yet; it has no effect",
             "config.yaml:10:1: edits: not supported yet; it has no effect",
         ]
     );

@@ -108,6 +108,7 @@ pub(crate) struct FakeTelegram {
 struct Server {
     address: SocketAddr,
     task: Mutex<AbortHandle>,
+    posting: AbortHandle,
 }
 
 impl Server {
@@ -119,6 +120,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.task().abort();
+        self.posting.abort();
     }
 }
 
@@ -136,6 +138,10 @@ struct State {
     pushed: BTreeMap<i64, Value>,
     allowed: Vec<String>,
     webhook: String,
+    /// What `setWebhook` said is named with every update. Updates are posted only where one was set.
+    webhook_secret: Option<String>,
+    /// The answers to posted updates.
+    posted: Vec<(i64, u16)>,
     chats: HashMap<i64, Chat>,
     polls: u64,
     /// The poll that waits now.
@@ -178,7 +184,8 @@ impl FakeTelegram {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(serve(Arc::clone(&world), listener)).abort_handle();
-        let fake = Self { world, server: Arc::new(Server { address, task: Mutex::new(task) }) };
+        let posting = tokio::spawn(post_updates(Arc::clone(&world))).abort_handle();
+        let fake = Self { world, server: Arc::new(Server { address, task: Mutex::new(task), posting }) };
         fake.user(7, "Alice");
         fake.user(66, "Mallory");
         fake
@@ -303,12 +310,18 @@ impl FakeTelegram {
     /// Another program registers a webhook.
     pub(crate) fn register_webhook(&self, url: &str) {
         url.clone_into(&mut self.state().webhook);
+        self.state().webhook_secret = None;
         self.world.changed();
     }
 
     /// The registered webhook, empty if there is none.
     pub(crate) fn webhook(&self) -> String {
         self.state().webhook.clone()
+    }
+
+    /// The updates that were posted to the webhook, with the status each post was answered with.
+    pub(crate) fn posted(&self) -> Vec<(i64, u16)> {
+        self.state().posted.clone()
     }
 
     /// All calls so far, in order.
@@ -517,6 +530,38 @@ async fn serve(world: Arc<World>, listener: TcpListener) {
     }
 }
 
+/// Posts what waits to the webhook, one update after the other, each until it is taken.
+async fn post_updates(world: Arc<World>) {
+    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build().unwrap();
+    let mut changes = world.changed.subscribe();
+    loop {
+        changes.borrow_and_update();
+        let next = {
+            let state = world.state();
+            let update = state.updates.first_key_value().map(|(id, update)| (*id, update.clone()));
+            update.zip(state.webhook_secret.clone().map(|secret| (state.webhook.clone(), secret)))
+        };
+        let Some(((id, update), (url, secret))) = next else {
+            let _ = changes.changed().await;
+            continue;
+        };
+        let post = client.post(url).header("X-Telegram-Bot-Api-Secret-Token", secret).json(&update);
+        let status = post.send().await.map_or(0, |response| response.status().as_u16());
+        let taken = (200..300).contains(&status);
+        {
+            let mut state = world.state();
+            state.posted.push((id, status));
+            if taken {
+                state.updates.remove(&id);
+            }
+        }
+        world.changed();
+        if !taken {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
 impl World {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -604,15 +649,13 @@ impl World {
             "deletewebhook" => {
                 let mut state = self.state();
                 state.webhook.clear();
+                state.webhook_secret = None;
                 if params.get("drop_pending_updates").is_some_and(|value| value == true || value == "true") {
                     state.updates.clear();
                 }
                 Ok(json!(true))
             }
-            "setwebhook" => {
-                text(params, "url").unwrap_or_default().clone_into(&mut self.state().webhook);
-                Ok(json!(true))
-            }
+            "setwebhook" => self.state().set_webhook(params),
             "getwebhookinfo" => {
                 let state = self.state();
                 let waiting = state.updates.len();
@@ -772,6 +815,23 @@ impl State {
             Some(thread) if !chat.threads.contains(&thread) => Err(bad_request("message thread not found")),
             _ => Ok(id),
         }
+    }
+
+    fn set_webhook(&mut self, params: &Map<String, Value>) -> Result<Value, Refused> {
+        let url = text(params, "url").unwrap_or_default();
+        let secret = text(params, "secret_token").unwrap_or_default();
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        if reqwest::Url::parse(&url).is_err() {
+            return Err(bad_request("bad webhook: invalid URL"));
+        }
+        if secret.len() > 256 || !secret.chars().all(is_allowed) {
+            return Err(bad_request("secret token contains unallowed characters"));
+        }
+        if params.get("drop_pending_updates").is_some_and(|value| value == true || value == "true") {
+            self.updates.clear();
+        }
+        (self.webhook, self.webhook_secret) = (url, Some(secret));
+        Ok(json!(true))
     }
 
     fn send_message(&mut self, params: &Map<String, Value>) -> Result<Value, Refused> {
