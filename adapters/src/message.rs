@@ -83,7 +83,7 @@ impl ChatType {
 pub struct Source {
     /// The platform.
     pub platform: Platform,
-    /// Which of our accounts on the platform heard it: the bot's id, empty where there is only one.
+    /// Which of our accounts on the platform heard it; empty where there is only one.
     #[serde(default)]
     pub account: String,
     /// The chat, as the platform writes its id.

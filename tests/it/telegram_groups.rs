@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Result;
 use async_trait::async_trait;
@@ -9,7 +10,7 @@ use hookgate_hooks::{Directive, Event, Hook, HookError};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
-use crate::support::fake_telegram::{BOT_ID, FakeUser};
+use crate::support::fake_telegram::{BOT_ID, FakeUser, Fault};
 use crate::support::world::{Town, World, run_test};
 
 const GROUP: i64 = -1_000_200;
@@ -449,6 +450,28 @@ async fn the_command_menu_is_offered_once_and_only_when_it_changed() {
         t.telegram.alice().says("hello");
         assert_eq!(t.telegram.alice().hears().await?.text, "hello");
         assert_eq!(t.telegram.calls_of("setMyCommands").len(), 1);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn news_and_an_answer_for_one_group_are_sent_one_after_the_other() {
+    let news = format!(
+        "news: {{secret: the-github-secret, deliver_only: true, prompt: news, deliver: telegram, \
+         deliver_extra: {{chat_id: '{GROUP}'}}}}"
+    );
+    run_test(World::default().model_echoes().route(&news), async |t| {
+        let slow = Duration::from_millis(200);
+        t.telegram.fail("sendMessage", [Fault::Slow(slow), Fault::Slow(slow)]);
+        alice(t).says("hello");
+        t.telegram
+            .wait_until("the answer is on its way", |telegram| telegram.calls_of("sendMessage").len() == 1)
+            .await?;
+        assert_eq!(t.webhooks.github("news", "push", "1", &json!({})).await?.status, 200);
+        let (answer, news) = (alice(t).hears().await?, alice(t).hears().await?);
+        assert_eq!((answer.text.as_str(), news.text.as_str()), ("echo: hello", "news"));
+        assert!(t.telegram.calls_of("sendMessage")[1].at >= answer.at, "one send to a chat at a time");
         Ok(())
     })
     .await;

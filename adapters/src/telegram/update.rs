@@ -148,7 +148,7 @@ fn verdict(message: &Message, id: i32, bot: &Bot, rules: &GroupRules) -> Verdict
     let inbound = InboundMessage {
         source: Source {
             platform: Platform::Telegram,
-            account: bot.id.clone(),
+            account: String::new(), // there is one bot; what a route names goes through the same queue
             chat_name: name_of_chat(chat),
             chat_type,
             user_id: person.map(|from| from.id.to_string()),
@@ -301,7 +301,7 @@ mod tests {
             InboundMessage {
                 source: Source {
                     platform: Platform::Telegram,
-                    account: "55".into(),
+                    account: String::new(),
                     chat_id: "7".into(),
                     chat_name: Some("Alice A.".into()),
                     chat_type: ChatType::Dm,
