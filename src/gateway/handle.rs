@@ -43,7 +43,7 @@ impl Gateway {
         let decided = self.0.lanes.take_decided(id);
         let Some(Some(row)) = self.until_stored(|| self.0.store.claim(id)).await else { return };
         if row.attempts > ATTEMPTS {
-            return self.store_failure(&row, None, texts::given_up(row.attempts - 1)).await;
+            return self.give_up(&row).await;
         }
         let Some(row) = self.ask_policy(row, decided).await else { return };
         if !row.accepted.message.addressed {
@@ -63,6 +63,22 @@ impl Gateway {
         }
     }
 
+    /// The message took the gateway down again and again.
+    async fn give_up(&self, row: &InboxRow) {
+        if self.may_be_told(row) {
+            self.store_failure(row, None, texts::given_up(row.attempts - 1)).await;
+        } else {
+            self.close(row).await;
+        }
+    }
+
+    /// Whether the message's sender may see anything of us: a delivery's chat was configured, a person needs access and must
+    /// have spoken to us.
+    fn may_be_told(&self, row: &InboxRow) -> bool {
+        let message = &row.accepted.message;
+        row.accepted.delivery.is_some() || message.addressed && self.0.access.allows(&message.source)
+    }
+
     /// The policy hooks' say: the message as it goes on, or `None` when it was skipped. `decided` is what they said before.
     async fn ask_policy(&self, mut row: InboxRow, decided: Option<String>) -> Option<InboxRow> {
         if let Some(text) = decided {
@@ -78,9 +94,7 @@ impl Gateway {
             }
             _ => return Some(row),
         };
-        let message = &row.accepted.message;
-        let allowed = row.accepted.delivery.is_some() || message.addressed && self.0.access.allows(&message.source);
-        match reply.filter(|_| allowed) {
+        match reply.filter(|_| self.may_be_told(&row)) {
             Some(reply) => self.answer(&row, &reply).await,
             None => self.close(&row).await,
         }

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use async_trait::async_trait;
+use hookgate::session::SessionKey;
+use hookgate::store::{Accepted, Admission, OpenOptions, SessionedMessage, SqlStore, Store, UncertainSends};
+use hookgate_adapters::{ChatType, InboundMessage, Platform, Source};
 use hookgate_hooks::{Directive, Event, Hook, HookError};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
@@ -473,6 +476,51 @@ async fn news_and_an_answer_for_one_group_are_sent_one_after_the_other() {
         assert_eq!((answer.text.as_str(), news.text.as_str()), ("echo: hello", "news"));
         assert!(t.telegram.calls_of("sendMessage")[1].at >= answer.at, "one send to a chat at a time");
         Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_given_up_is_told_to_those_who_spoke_to_the_bot_and_may() {
+    run_test(World::default(), async |t| {
+        t.stop().await?;
+        let opened = SqlStore::open(OpenOptions::new(t.home(), "sqlite:hookgate.db")).await?;
+        for (n, user, addressed) in [(1, "7", false), (2, "66", true), (3, "7", true)] {
+            let source = Source {
+                platform: Platform::Telegram,
+                account: String::new(),
+                chat_id: GROUP.to_string(),
+                chat_name: None,
+                chat_type: ChatType::Group,
+                user_id: Some(user.to_owned()),
+                user_name: None,
+                thread_id: None,
+                is_bot: false,
+            };
+            let message = InboundMessage {
+                source,
+                message_id: n.to_string(),
+                dedup_key: format!("given up {n}"),
+                text: "hello".to_owned(),
+                media: Vec::new(),
+                quoted: None,
+                sent_at: 0,
+                addressed,
+            };
+            let accepted = Accepted { message, deliver: Vec::new(), delivery: None };
+            let session_key = SessionKey(format!("agent:main:telegram:group:{GROUP}:{n}"));
+            let admission = opened.store.accept(SessionedMessage { session_key, accepted }).await?;
+            let Admission::New(id) = admission else { panic!("a duplicate") };
+            for _ in 0..5 {
+                opened.store.claim(id).await?;
+                opened.store.recover(UncertainSends::Resend, &|_| 0).await?;
+            }
+        }
+        opened.store.close().await;
+        let alice = alice(t);
+        t.live_again(World::default()).await?;
+        assert!(alice.hears().await?.text.starts_with("This message could not be answered"));
+        says_only(t, &alice, &[]).await
     })
     .await;
 }
