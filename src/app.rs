@@ -300,6 +300,10 @@ fn telegram_adapter(telegram: &crate::config::Telegram, config: &Config) -> Resu
         max_update_age: config.max_update_age,
         typing: telegram.typing,
         reply_to_mode: telegram.reply_to_mode,
+        groups: telegram.groups.clone(),
+        webhook: telegram.webhook.clone(),
+        proxy: telegram.proxy.clone(),
+        commands: if telegram.command_menu { crate::gateway::menu() } else { Vec::new() },
         ..TelegramOptions::new(telegram.token.clone())
     };
     TelegramAdapter::new(options).map_err(|error| UserError::config(format!("Telegram cannot be set up: {error}")))
@@ -321,6 +325,7 @@ fn rules(config: &Config) -> Rules {
         uncertain_sends: config.uncertain_sends,
         allowed: config.allowed.clone(),
         allowed_by_platform: HashMap::from_iter(telegram),
+        roles: config.roles.clone(),
         model: model_name(config),
     }
 }

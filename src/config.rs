@@ -23,7 +23,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hookgate_adapters::{ChatTarget, ReplyToMode};
+use hookgate_adapters::{ChatTarget, GroupRules, ReplyToMode, WebhookOptions};
 use secrecy::SecretString;
 
 use crate::session::Sharing;
@@ -61,6 +61,8 @@ pub struct Config {
     pub webhook: Webhook,
     /// `GATEWAY_ALLOWED_USERS`, `GATEWAY_ALLOW_ALL_USERS`.
     pub allowed: Allowed,
+    /// `roles`.
+    pub roles: Roles,
     /// Every secret value of config, `.env` and environment that hookgate uses, for redaction by value.
     pub secrets: Vec<SecretString>,
 }
@@ -72,6 +74,28 @@ pub struct Allowed {
     pub users: Vec<String>,
     /// Everybody.
     pub all: bool,
+    /// The same as `users`, in groups only.
+    pub group_users: Vec<String>,
+    /// Groups in which everybody may talk, as strings; `*` is every group.
+    pub group_chats: Vec<String>,
+}
+
+/// `roles`: what somebody with access may do; who is not listed is a user. Members are written `telegram:7`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Roles {
+    /// May do everything.
+    pub owner: Vec<String>,
+    /// May do everything.
+    pub admin: Vec<String>,
+    /// May only talk.
+    pub guest: Vec<String>,
+}
+
+impl Roles {
+    /// Whether there are none, and everybody may do everything.
+    pub fn is_empty(&self) -> bool {
+        self.owner.is_empty() && self.admin.is_empty() && self.guest.is_empty()
+    }
 }
 
 /// `storage`.
@@ -146,7 +170,7 @@ pub struct Telegram {
     pub token: SecretString,
     /// `extra.base_url`, without a trailing `/bot`; `https://api.telegram.org`.
     pub base_url: String,
-    /// `TELEGRAM_ALLOWED_USERS`, `TELEGRAM_ALLOW_ALL_USERS`, `allow_from`.
+    /// `TELEGRAM_ALLOWED_USERS`, `TELEGRAM_ALLOW_ALL_USERS`, `allow_from`, and the lists for groups.
     pub allowed: Allowed,
     /// `TELEGRAM_HOME_CHANNEL`, `home_channel`: where a route's bare `telegram` goes.
     pub home_channel: Option<ChatTarget>,
@@ -154,6 +178,14 @@ pub struct Telegram {
     pub reply_to_mode: ReplyToMode,
     /// `typing_indicator`: true.
     pub typing: bool,
+    /// `proxy`, `TELEGRAM_PROXY`; `None`: what `HTTPS_PROXY` and its like say.
+    pub proxy: Option<SecretString>,
+    /// `extra.webhook_url` and its like; `None`: updates are fetched by polling.
+    pub webhook: Option<WebhookOptions>,
+    /// `extra.command_menu`: true.
+    pub command_menu: bool,
+    /// What is heard in groups, and what of it is meant for the bot.
+    pub groups: GroupRules,
 }
 
 /// `platforms.webhook`.

@@ -271,6 +271,7 @@ async fn say(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejec
         media: Vec::new(),
         quoted: None,
         sent_at: console.clock.now(),
+        addressed: true,
     };
     let accepted = console.gateway.accept(Accepted { message, deliver: Vec::new(), delivery: None }).await;
     let admission = accepted.map_err(|error| store_failed(&error))?;

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use hookgate_adapters::{Adapter, Inbound, InboundMessage, NotAccepted, Platform};
+use hookgate_adapters::{Adapter, ChatMoved, Inbound, InboundMessage, NotAccepted, Platform};
 use hookgate_hooks::Registry;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -31,13 +31,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::Agent;
 use crate::clock::Clock;
-use crate::config::Allowed;
+use crate::config::{Allowed, Roles};
 use crate::session::{Session, SessionKey, Sharing};
 use crate::store::{
     Accepted, Admission, DeliveryAdmission, DeliveryRef, DeliveryWork, InboxId, NewDelivery, SessionedMessage, Store,
     StoreError, UncertainSends,
 };
 
+pub use commands::menu;
 pub use deliver::Settled;
 pub use health::StoreHealth;
 
@@ -78,6 +79,8 @@ pub struct Rules {
     pub allowed: Allowed,
     /// The platforms' own lists.
     pub allowed_by_platform: HashMap<Platform, Allowed>,
+    /// `roles`: what those who have access may do.
+    pub roles: Roles,
     /// The model's name as `/status` shows it.
     pub model: String,
 }
@@ -137,13 +140,22 @@ enum Order {
     AtOnce,
     /// Into the lane, unless too many wait there.
     Queued,
-    /// Into the lane: it was promised already (a webhook's 202, an earlier run).
+    /// Into the lane: it was promised already (a webhook's 202, an earlier run), or nobody waits for its answer.
     QueuedForSure,
 }
 
-/// Commands come from people; a webhook's text is data.
+/// Commands come from people who speak to us; a webhook's text is data.
 fn is_command(accepted: &Accepted) -> bool {
-    accepted.delivery.is_none() && commands::is_command(&accepted.message.text)
+    accepted.delivery.is_none() && accepted.message.addressed && commands::is_command(&accepted.message.text)
+}
+
+/// Where a new message goes. What is not said to us takes no place that a question could need.
+fn order_of(accepted: &Accepted) -> Order {
+    match accepted {
+        accepted if is_command(accepted) => Order::AtOnce,
+        accepted if accepted.message.addressed => Order::Queued,
+        _ => Order::QueuedForSure,
+    }
 }
 
 impl Gateway {
@@ -153,7 +165,7 @@ impl Gateway {
         let abort = CancellationToken::new();
         Self(Arc::new(Inner {
             health: StoreHealth::default(),
-            access: Access::new(rules.allowed.clone(), rules.allowed_by_platform.clone()),
+            access: Access::new(rules.allowed.clone(), rules.allowed_by_platform.clone(), rules.roles.clone()),
             lanes: Lanes::new(abort.clone()),
             turns: Semaphore::new(rules.turns.max(1)),
             outbox: Outbox::default(),
@@ -178,7 +190,7 @@ impl Gateway {
         // In a task of its own: a caller that goes away between the store and the lane must not leave it unhandled.
         self.spawn(async move {
             let session_key = SessionKey::of(&accepted.message.source, gateway.0.rules.sharing);
-            let order = if is_command(&accepted) { Order::AtOnce } else { Order::Queued };
+            let order = order_of(&accepted);
             let message = SessionedMessage { session_key: session_key.clone(), accepted };
             let told = gateway.to_be_told(&message);
             let admission = gateway.0.health.watch(gateway.0.store.accept(message).await)?;
@@ -380,5 +392,12 @@ impl Inbound for Gateway {
         }
         let accepted = Accepted { message, deliver: Vec::new(), delivery: None };
         Gateway::accept(self, accepted).await.map(drop).map_err(|error| NotAccepted(error.to_string()))
+    }
+
+    async fn moved(&self, moved: &ChatMoved) -> Result<(), NotAccepted> {
+        let sessions = self.0.health.watch(self.0.store.move_chat(moved).await);
+        let sessions = sessions.map_err(|error| NotAccepted(error.to_string()))?;
+        self.0.access.tell_moved(moved, sessions);
+        Ok(())
     }
 }

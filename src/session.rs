@@ -22,6 +22,19 @@ impl Default for Sharing {
     }
 }
 
+impl Sharing {
+    fn is_per_user(self, in_thread: bool) -> bool {
+        self.group_sessions_per_user && (!in_thread || self.thread_sessions_per_user)
+    }
+
+    /// Whether several people talk in the session of a message from `source`.
+    pub fn is_shared(self, source: &Source) -> bool {
+        let has = |id: &Option<String>| id.as_deref().is_some_and(|id| !id.is_empty());
+        let is_own = self.is_per_user(has(&source.thread_id)) && has(&source.user_id);
+        !matches!(source.chat_type, ChatType::Dm | ChatType::Webhook) && !is_own
+    }
+}
+
 impl SessionKey {
     /// The conversation a message from `source` belongs to. Binding: `vectors/session_key.json`.
     pub fn of(source: &Source, sharing: Sharing) -> Self {
@@ -51,11 +64,18 @@ impl SessionKey {
         if let Some(thread) = thread {
             push(thread);
         }
-        let per_user = sharing.group_sessions_per_user && (thread.is_none() || sharing.thread_sessions_per_user);
-        if let Some(user) = user.filter(|_| per_user) {
+        if let Some(user) = user.filter(|_| sharing.is_per_user(thread.is_some())) {
             push(user);
         }
         Self(key)
+    }
+
+    /// The key the conversation has after its chat got another id; `None` when it is not one of that chat.
+    pub fn moved(&self, from: &str, to: &str) -> Option<Self> {
+        let mut segments: Vec<&str> = self.0.split(':').collect();
+        let chat = segments.get_mut(4).filter(|chat| **chat == from)?;
+        *chat = to;
+        Some(Self(segments.join(":")))
     }
 
     /// The key as text.
@@ -172,6 +192,15 @@ mod tests {
         group_sessions_per_user: bool,
         thread_sessions_per_user: bool,
         session_key: String,
+    }
+
+    #[test]
+    fn a_key_follows_its_chat_and_no_other() {
+        let moved = |key: &str| SessionKey(key.to_owned()).moved("-529", "-100529").map(|key| key.0);
+        assert_eq!(moved("agent:main:telegram:group:-529:7").as_deref(), Some("agent:main:telegram:group:-100529:7"));
+        assert_eq!(moved("agent:main:telegram:group:-529").as_deref(), Some("agent:main:telegram:group:-100529"));
+        assert_eq!(moved("agent:main:telegram:group:-5291:-529"), None);
+        assert_eq!(moved("agent:main:telegram:dm"), None);
     }
 
     #[test]

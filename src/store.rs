@@ -5,7 +5,7 @@
 //! delivery `accepted → delivered | failed`, or `ignored`. Nothing here decides what is said to whom.
 
 use async_trait::async_trait;
-use hookgate_adapters::{ChatTarget, InboundMessage, Part};
+use hookgate_adapters::{ChatMoved, ChatTarget, InboundMessage, Part};
 use serde::{Deserialize, Serialize};
 
 use crate::session::{Remembered, Role, Session, SessionKey, TurnStatus};
@@ -418,6 +418,9 @@ pub trait Store: Send + Sync {
 
     /// Ends the current session of a key or id; the ended session, if there was one.
     async fn end_session(&self, id_or_key: &str, reason: &'static str) -> Result<Option<Session>, StoreError>;
+
+    /// A chat goes on under another id: its sessions follow, but for one whose new key is in use. Returns how many did.
+    async fn move_chat(&self, moved: &ChatMoved) -> Result<u64, StoreError>;
 
     /// The oldest unsent part for a chat (platform, account and chat id; threads share the queue), `waiting → sending`.
     async fn next_send(&self, target: &ChatTarget) -> Result<NextSend, StoreError>;

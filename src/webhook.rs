@@ -399,6 +399,7 @@ fn work(
                     media: Vec::new(),
                     quoted: None,
                     sent_at: webhooks.clock.now(),
+                    addressed: true,
                 },
                 deliver: targets,
                 delivery: Some(delivery.clone()),

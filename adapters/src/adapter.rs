@@ -79,6 +79,22 @@ pub enum ReplyToMode {
 pub trait Inbound: Send + Sync {
     /// Stores the message. `Ok` means it is durable (or was already known) and the platform may forget it.
     async fn accept(&self, message: InboundMessage) -> Result<(), NotAccepted>;
+
+    /// A chat goes on under another id (a Telegram group that became a supergroup). May be told more than once.
+    async fn moved(&self, _moved: &ChatMoved) -> Result<(), NotAccepted> {
+        Ok(())
+    }
+}
+
+/// A chat's old and new id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatMoved {
+    /// The platform.
+    pub platform: Platform,
+    /// The id it had.
+    pub from: String,
+    /// The id it has.
+    pub to: String,
 }
 
 /// The message was not stored: the adapter keeps it with the platform and offers it again later.

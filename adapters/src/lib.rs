@@ -10,7 +10,9 @@ mod markdown;
 mod message;
 mod telegram;
 
-pub use adapter::{Adapter, AdapterState, Inbound, NotAccepted, Part, ReplyToMode, SendError, Status, StatusCell};
+pub use adapter::{
+    Adapter, AdapterState, ChatMoved, Inbound, NotAccepted, Part, ReplyToMode, SendError, Status, StatusCell,
+};
 pub use local::{LocalAdapter, LocalEvent, LocalEvents};
 pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Quoted, Source};
-pub use telegram::{TelegramAdapter, TelegramOptions, TelegramSetupError, check_token};
+pub use telegram::{GroupRules, TelegramAdapter, TelegramOptions, TelegramSetupError, WebhookOptions, check_token};

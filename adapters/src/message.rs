@@ -83,7 +83,7 @@ impl ChatType {
 pub struct Source {
     /// The platform.
     pub platform: Platform,
-    /// Which of our accounts on the platform heard it: the bot's id, empty where there is only one.
+    /// Which of our accounts on the platform heard it; empty where there is only one.
     #[serde(default)]
     pub account: String,
     /// The chat, as the platform writes its id.
@@ -189,6 +189,14 @@ pub struct InboundMessage {
     pub quoted: Option<Quoted>,
     /// When it was said, Unix milliseconds by the platform's clock.
     pub sent_at: i64,
+    /// Whether it is said to us. What others say to each other in a group is heard by policies only: no command of it
+    /// runs and nothing answers it.
+    #[serde(default = "yes")]
+    pub addressed: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// One part of a reply, ready to be sent. A part fits into one platform message.

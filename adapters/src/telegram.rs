@@ -1,12 +1,14 @@
-//! Telegram: a bot account that hears by long polling and speaks in HTML.
+//! Telegram: a bot account that hears by long polling or by webhook, and speaks in HTML.
 //!
-//! `api` makes one call, `poll` keeps hearing, `update` reads what is heard, `format` writes what is said. Nothing is
-//! stored here: Telegram keeps what was not accepted, and retries of sends are the caller's.
+//! `api` makes one call, `poll` and `webhook` keep hearing, `update` reads what is heard, `groups` tells who is meant in a group,
+//! `format` writes what is said. Nothing is stored here: Telegram keeps what was not accepted, and retries of sends are the caller's.
 
 mod api;
 mod format;
+mod groups;
 mod poll;
 mod update;
+mod webhook;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +26,8 @@ use tracing::{debug, info, warn};
 
 pub use api::TelegramSetupError;
 use api::{Api, Failure, Refusal};
+pub use groups::GroupRules;
+pub use webhook::WebhookOptions;
 
 use crate::{
     Adapter, AdapterState, ChatTarget, Inbound, OutboundMessage, Part, Platform, ReplyToMode, SendError, Status,
@@ -40,6 +44,11 @@ pub struct TelegramOptions {
     pub token: SecretString,
     /// Where the Bot API is, with or without a trailing `/bot`. Default `https://api.telegram.org`.
     pub base_url: String,
+    /// Where updates are posted. Default nowhere: they are fetched by polling.
+    pub webhook: Option<WebhookOptions>,
+    /// The proxy for every call, `http`, `https`, `socks5` or `socks5h`, but for the hosts of `NO_PROXY`. Default what
+    /// `HTTPS_PROXY` and its like say.
+    pub proxy: Option<SecretString>,
     /// Messages that waited longer than this are skipped and counted. Default 24 h.
     pub max_update_age: Duration,
     /// How long one poll waits at Telegram, in whole seconds from 1 to 50. Default 30 s.
@@ -48,6 +57,10 @@ pub struct TelegramOptions {
     pub reply_to_mode: ReplyToMode,
     /// Whether "typing…" is shown. Default true.
     pub typing: bool,
+    /// The commands people are shown while they type, with what they do. Default none, which leaves the menu alone.
+    pub commands: Vec<(String, String)>,
+    /// What is heard in groups. Default everything, and every message is meant for the bot.
+    pub groups: GroupRules,
     /// The deadline of one send, the second tries with less included. Default 30 s.
     pub send_timeout: Duration,
     /// The wait after a first failure of polling; it doubles with each further one. Default 1 s.
@@ -62,10 +75,14 @@ impl TelegramOptions {
         Self {
             token,
             base_url: "https://api.telegram.org".to_owned(),
+            webhook: None,
+            proxy: None,
             max_update_age: Duration::from_secs(24 * 3600),
             poll_timeout: Duration::from_secs(30),
             reply_to_mode: ReplyToMode::First,
             typing: true,
+            commands: Vec::new(),
+            groups: GroupRules::default(),
             send_timeout: Duration::from_secs(30),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(30),
@@ -91,7 +108,7 @@ struct Sent {
 impl TelegramAdapter {
     /// Checks the options. Nothing is sent before [`Adapter::listen`] or [`Adapter::send`].
     pub fn new(options: TelegramOptions) -> Result<Self, TelegramSetupError> {
-        let api = Api::new(&options.base_url, options.token.clone())?;
+        let api = Api::new(&options.base_url, options.token.clone(), options.proxy.as_ref())?;
         Ok(Self { api, options, status: StatusCell::default(), listening: Mutex::new(()) })
     }
 
@@ -142,6 +159,14 @@ impl TelegramAdapter {
 /// What is left out of a request that Telegram refused because of it. `None` if nothing helps.
 fn without_the_refused(refusal: &Refusal, request: &SendMessage, plain: &str) -> Option<(SendMessage, &'static str)> {
     let request = request.clone();
+    let moved_to = refusal.migrated_to.map(|chat| Recipient::Id(ChatId(chat)));
+    if let Some(chat_id) = moved_to.filter(|chat_id| *chat_id != request.chat_id) {
+        // The messages of a supergroup are numbered anew.
+        return Some((
+            SendMessage { chat_id, reply_parameters: None, message_thread_id: None, ..request },
+            "the id the group had",
+        ));
+    }
     if refusal.code != 400 {
         None
     } else if request.parse_mode.is_some() && refusal.says("can't parse entities") {
@@ -165,7 +190,16 @@ fn recipient(chat_id: &str) -> Result<Recipient, SendError> {
     Ok(Recipient::Id(ChatId(id)))
 }
 
+/// The topic to write to: none for a forum's General topic, which Telegram refuses by its number.
 fn thread(target: &ChatTarget) -> Result<Option<ThreadId>, SendError> {
+    let is_general = |thread: &str| thread == groups::GENERAL_TOPIC && target.chat_id.starts_with(['-', '@']);
+    match topic(target)? {
+        Some(_) if target.thread_id.as_deref().is_some_and(is_general) => Ok(None),
+        topic => Ok(topic),
+    }
+}
+
+fn topic(target: &ChatTarget) -> Result<Option<ThreadId>, SendError> {
     let Some(thread) = &target.thread_id else { return Ok(None) };
     let id = thread.parse().map_err(|_| SendError::Refused(format!("{thread:?} is not a Telegram topic id")))?;
     Ok(Some(ThreadId(MessageId(id))))
@@ -220,11 +254,11 @@ impl Adapter for TelegramAdapter {
     }
 
     async fn typing(&self, target: &ChatTarget) {
-        let (true, Ok(chat), Ok(thread)) = (self.options.typing, recipient(&target.chat_id), thread(target)) else {
+        let (true, Ok(chat), Ok(thread)) = (self.options.typing, recipient(&target.chat_id), topic(target)) else {
             return;
         };
         let mut action = SendChatAction::new(chat, ChatAction::Typing);
-        action.message_thread_id = thread;
+        action.message_thread_id = thread; // here General goes by its number, or nobody in it sees the typing
         if let Err(failure) = self.api.call::<_, Value>(&action, TYPING_DEADLINE).await {
             debug!(platform = "telegram", ?failure, "typing was not shown");
         }
@@ -245,8 +279,13 @@ impl Adapter for TelegramAdapter {
 }
 
 /// Asks Telegram whose token it is; the bot's user name, or one sentence that says what is wrong, without the token.
-pub async fn check_token(base_url: &str, token: SecretString, at_most: Duration) -> Result<String, String> {
-    let api = Api::new(base_url, token).map_err(|error| error.to_string())?;
+pub async fn check_token(
+    base_url: &str,
+    token: SecretString,
+    proxy: Option<&SecretString>,
+    at_most: Duration,
+) -> Result<String, String> {
+    let api = Api::new(base_url, token, proxy).map_err(|error| error.to_string())?;
     match api.call::<_, User>(&GetMe::new(), at_most).await {
         Ok(bot) => Ok(bot.username.unwrap_or_default()),
         Err(Failure::Refused(refusal)) if refusal.is_about_the_token() => Err(TOKEN_REFUSED.to_owned()),

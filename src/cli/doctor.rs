@@ -143,8 +143,10 @@ async fn telegram(config: &Config) -> Finding {
     let Some(telegram) = &config.telegram else {
         return ok("telegram", "off; set TELEGRAM_BOT_TOKEN in .env to turn it on");
     };
-    let asked = hookgate_adapters::check_token(&telegram.base_url, telegram.token.clone(), ASK).await;
-    let nobody = telegram.allowed.users.is_empty() && !telegram.allowed.all;
+    let asked =
+        hookgate_adapters::check_token(&telegram.base_url, telegram.token.clone(), telegram.proxy.as_ref(), ASK).await;
+    let lists = [&telegram.allowed.users, &telegram.allowed.group_users, &telegram.allowed.group_chats];
+    let nobody = lists.iter().all(|list| list.is_empty()) && !telegram.allowed.all;
     let nobody = nobody && config.allowed.users.is_empty() && !config.allowed.all;
     match asked {
         Err(error) => failed("telegram", crate::redact::redact(&error)),

@@ -11,7 +11,6 @@ use serde_json::json;
 
 use super::Context;
 use super::output::note;
-use crate::config::Config;
 use crate::error::UserError;
 use crate::files::write_atomically;
 
@@ -27,7 +26,9 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
         .home
         .clone()
         .ok_or_else(|| context.config().err().unwrap_or_else(|| UserError::failed("There is no home directory.")))?;
-    let base_url = base_url(loaded.config.as_ref());
+    let telegram = loaded.config.as_ref().and_then(|config| config.telegram.as_ref());
+    let base_url = telegram.map_or(TELEGRAM, |telegram| telegram.base_url.as_str());
+    let proxy = telegram.and_then(|telegram| telegram.proxy.as_ref());
     note(&format!("hookgate setup writes {}. An empty answer keeps what is there.", home.join(".env").display()));
 
     let mut values = BTreeMap::new();
@@ -36,7 +37,7 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
         let Some(token) = ask("Telegram bot token (from @BotFather): ")? else { break };
         let token = SecretString::from(token);
         crate::redact::add([&token]);
-        match hookgate_adapters::check_token(&base_url, token.clone(), ASK).await {
+        match hookgate_adapters::check_token(base_url, token.clone(), proxy, ASK).await {
             Ok(name) => {
                 note(&format!("The token is @{name}'s."));
                 values.insert("TELEGRAM_BOT_TOKEN", token.expose_secret().to_owned());
@@ -68,11 +69,6 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
         )
     });
     Ok(0)
-}
-
-fn base_url(config: Option<&Config>) -> String {
-    let telegram = config.and_then(|config| config.telegram.as_ref());
-    telegram.map_or_else(|| TELEGRAM.to_owned(), |telegram| telegram.base_url.clone())
 }
 
 /// Numeric user ids, parted by commas.

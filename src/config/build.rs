@@ -5,14 +5,16 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hookgate_adapters::{ChatTarget, Platform};
+use hookgate_adapters::{ChatTarget, GroupRules, Platform, WebhookOptions};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::env_file::Assignment;
 use super::settings::{Found, Origin, Settings, Wrong, shown, text};
 use super::suggest::nearest;
 use super::yaml::{Node, Value};
-use super::{Allowed, Config, Console, Limits, Model, Provider, ReplyToMode, Severity, Storage, Telegram, Webhook};
+use super::{
+    Allowed, Config, Console, Limits, Model, Provider, ReplyToMode, Roles, Severity, Storage, Telegram, Webhook,
+};
 use crate::session::Sharing;
 use crate::store::{StoreUrl, UncertainSends};
 use crate::webhook::route::{Route, RouteDefaults, parse_route};
@@ -81,7 +83,16 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
         model: model(settings, &mut secrets),
         webhook: webhook(settings, telegram.as_ref(), &mut secrets),
         telegram,
-        allowed: Allowed { users: settings.list("allowed_users"), all: settings.boolean("allow_all_users", false) },
+        allowed: Allowed {
+            users: settings.list("allowed_users"),
+            all: settings.boolean("allow_all_users", false),
+            ..Allowed::default()
+        },
+        roles: Roles {
+            owner: members(settings, "roles.owner"),
+            admin: members(settings, "roles.admin"),
+            guest: members(settings, "roles.guest"),
+        },
         secrets: Vec::new(),
     };
     Config { secrets: secrets.finish(), ..config }
@@ -227,7 +238,13 @@ fn telegram(settings: &mut Settings, home_channel: Option<ChatTarget>, secrets: 
     let allowed = Allowed {
         users: settings.list("platforms.telegram.allow_from"),
         all: settings.boolean("platforms.telegram.allow_all_users", false),
+        group_users: settings.list("platforms.telegram.group_allow_from"),
+        group_chats: settings.list("platforms.telegram.group_allowed_chats"),
     };
+    let groups = group_rules(settings);
+    let proxy = proxy(settings, secrets);
+    let webhook = telegram_webhook(settings, secrets);
+    let command_menu = settings.boolean("platforms.telegram.extra.command_menu", true);
     let reply_to_mode = settings.choice(
         "platforms.telegram.reply_to_mode",
         ReplyToMode::First,
@@ -268,6 +285,76 @@ fn telegram(settings: &mut Settings, home_channel: Option<ChatTarget>, secrets: 
         home_channel,
         reply_to_mode,
         typing,
+        proxy,
+        webhook,
+        command_menu,
+        groups,
+    })
+}
+
+/// The proxy of Telegram's calls. Its password is a secret, so the address is never shown.
+fn proxy(settings: &mut Settings, secrets: &mut Secrets) -> Option<SecretString> {
+    let proxy = settings.secret("platforms.telegram.proxy").filter(|proxy| !proxy.expose_secret().is_empty())?;
+    let url = reqwest::Url::parse(proxy.expose_secret());
+    let url = url.ok().filter(|url| matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") && url.has_host());
+    match url {
+        Some(url) => secrets.add(url.password().unwrap_or_default()),
+        None => settings.tell_about(
+            Severity::Error,
+            "platforms.telegram.proxy",
+            "this is not the address of a proxy",
+            "write `http://host:port`, `https://…`, `socks5://…` or `socks5h://…`, with `user:password@` if it wants them",
+        ),
+    }
+    secrets.add_secret(Some(&proxy));
+    Some(proxy)
+}
+
+/// Where Telegram posts updates. Without a secret anybody could post as anybody.
+fn telegram_webhook(settings: &mut Settings, secrets: &mut Secrets) -> Option<WebhookOptions> {
+    let path = "platforms.telegram.extra.webhook_url";
+    let url = settings.read(path, |node| match text(node)?.trim() {
+        "" => Ok(None),
+        _ => web_address(node).map(Some),
+    });
+    let host = host(settings, "platforms.telegram.extra.webhook_host");
+    let port = settings.number("platforms.telegram.extra.webhook_port", 8443, 1, u16::MAX);
+    let secret = settings.secret("platforms.telegram.extra.webhook_secret");
+    secrets.add_secret(secret.as_ref());
+    let url = url.flatten()?;
+    let is_usable = |secret: &&SecretString| {
+        let text = secret.expose_secret();
+        let fits = (8..=256).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        fits && !is_placeholder(secret)
+    };
+    let Some(secret) = secret.as_ref().filter(is_usable).cloned() else {
+        let message = "the webhook needs TELEGRAM_WEBHOOK_SECRET: 8 to 256 letters, digits, `_` and `-`";
+        settings.tell_about(Severity::Error, path, message, "make one with `openssl rand -hex 32`");
+        return None;
+    };
+    Some(WebhookOptions { url, host, port, secret })
+}
+
+fn group_rules(settings: &mut Settings) -> GroupRules {
+    GroupRules {
+        allowed_chats: settings.list("platforms.telegram.allowed_chats"),
+        allowed_topics: settings.list("platforms.telegram.allowed_topics"),
+        ignored_threads: settings.list("platforms.telegram.ignored_threads"),
+        require_mention: settings.boolean("platforms.telegram.require_mention", false),
+        free_response_chats: settings.list("platforms.telegram.free_response_chats"),
+        free_response_topics: settings.list("platforms.telegram.free_response_topics"),
+        exclusive_bot_mentions: settings.boolean("platforms.telegram.exclusive_bot_mentions", true),
+        mention_patterns: settings.patterns("platforms.telegram.mention_patterns"),
+    }
+}
+
+/// Who has a role: `telegram:7`.
+fn members(settings: &mut Settings, path: &'static str) -> Vec<String> {
+    settings.list_of(path, |item| match item.split_once(':') {
+        Some((platform, id)) if platform.parse::<Platform>().is_ok() && !id.trim().is_empty() => Ok(item.to_owned()),
+        _ => Err(Wrong::new("a member of a role is a platform and a user id")
+            .suggest("write each as `telegram:7`, in quotes")),
     })
 }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use regex::{Regex, RegexBuilder};
 use secrecy::SecretString;
 
 use super::env_file::Assignment;
@@ -534,6 +535,29 @@ impl Settings {
     pub(super) fn list_of<T>(&mut self, path: &'static str, item: impl Fn(&str) -> Typing<T>) -> Vec<T> {
         self.read(path, |node| {
             list(node)?.into_iter().map(|(place, text)| item(&text).map_err(|wrong| wrong.at(place))).collect()
+        })
+        .unwrap_or_default()
+    }
+
+    /// Regular expressions, found in any case. A text is one of them, several on lines of their own, or a JSON list.
+    pub(super) fn patterns(&mut self, path: &'static str) -> Vec<Regex> {
+        self.read(path, |node| {
+            let texts = match &node.value {
+                Value::Scalar(scalar) => serde_json::from_str(&scalar.text)
+                    .unwrap_or_else(|_| scalar.text.lines().map(str::to_owned).collect::<Vec<_>>())
+                    .into_iter()
+                    .map(|text| (node.place, text))
+                    .collect(),
+                _ => list(node)?,
+            };
+            let pattern = |(place, text): (Place, String)| {
+                RegexBuilder::new(text.trim()).case_insensitive(true).build().map_err(|_| {
+                    Wrong::new("this is not a regular expression")
+                        .suggest("escape `[`, `(`, `*`, `+`, `?` and `\\` with `\\` where they are meant as such")
+                        .at(place)
+                })
+            };
+            texts.into_iter().filter(|(_, text)| !text.trim().is_empty()).map(pattern).collect()
         })
         .unwrap_or_default()
     }

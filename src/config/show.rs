@@ -49,6 +49,10 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ReplyToMode::All => "all",
         ReplyToMode::Off => "off",
     };
+    let groups = telegram.map(|telegram| telegram.groups.clone()).unwrap_or_default();
+    let allowed = telegram.map(|telegram| telegram.allowed.clone()).unwrap_or_default();
+    let posted = telegram.and_then(|telegram| telegram.webhook.as_ref());
+    let patterns: Vec<&str> = groups.mention_patterns.iter().map(|pattern| pattern.as_str()).collect();
     vec![
         ("storage.url", json!(storage.url.to_string())),
         ("storage.retention_days", json!(storage.retention_days)),
@@ -71,14 +75,33 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("model.timeout", in_seconds(model.timeout)),
         ("allowed_users", json!(config.allowed.users)),
         ("allow_all_users", json!(config.allowed.all)),
+        ("roles.owner", json!(config.roles.owner)),
+        ("roles.admin", json!(config.roles.admin)),
+        ("roles.guest", json!(config.roles.guest)),
         ("platforms.telegram.enabled", json!(telegram.is_some())),
         ("platforms.telegram.token", hidden(telegram.map(|telegram| &telegram.token))),
-        ("platforms.telegram.allow_from", json!(telegram.map_or(&[][..], |telegram| &telegram.allowed.users))),
-        ("platforms.telegram.allow_all_users", json!(telegram.is_some_and(|telegram| telegram.allowed.all))),
+        ("platforms.telegram.allow_from", json!(allowed.users)),
+        ("platforms.telegram.allow_all_users", json!(allowed.all)),
+        ("platforms.telegram.group_allow_from", json!(allowed.group_users)),
+        ("platforms.telegram.group_allowed_chats", json!(allowed.group_chats)),
+        ("platforms.telegram.allowed_chats", json!(groups.allowed_chats)),
+        ("platforms.telegram.allowed_topics", json!(groups.allowed_topics)),
+        ("platforms.telegram.ignored_threads", json!(groups.ignored_threads)),
+        ("platforms.telegram.require_mention", json!(groups.require_mention)),
+        ("platforms.telegram.free_response_chats", json!(groups.free_response_chats)),
+        ("platforms.telegram.free_response_topics", json!(groups.free_response_topics)),
+        ("platforms.telegram.mention_patterns", json!(patterns)),
+        ("platforms.telegram.exclusive_bot_mentions", json!(groups.exclusive_bot_mentions)),
         ("platforms.telegram.home_channel.chat_id", json!(home_channel.map(|chat| &chat.chat_id))),
         ("platforms.telegram.home_channel.thread_id", json!(home_channel.and_then(|chat| chat.thread_id.as_ref()))),
         ("platforms.telegram.reply_to_mode", json!(reply_to_mode)),
         ("platforms.telegram.typing_indicator", json!(telegram.is_none_or(|telegram| telegram.typing))),
+        ("platforms.telegram.proxy", hidden(telegram.and_then(|telegram| telegram.proxy.as_ref()))),
+        ("platforms.telegram.extra.webhook_url", json!(posted.map(|webhook| &webhook.url))),
+        ("platforms.telegram.extra.webhook_host", json!(posted.map_or("127.0.0.1", |webhook| webhook.host.as_str()))),
+        ("platforms.telegram.extra.webhook_port", json!(posted.map_or(8443, |webhook| webhook.port))),
+        ("platforms.telegram.extra.webhook_secret", hidden(posted.map(|webhook| &webhook.secret))),
+        ("platforms.telegram.extra.command_menu", json!(telegram.is_none_or(|telegram| telegram.command_menu))),
         (
             "platforms.telegram.extra.base_url",
             json!(telegram.map_or(TELEGRAM_API, |telegram| telegram.base_url.as_str())),

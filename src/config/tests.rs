@@ -152,14 +152,33 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("model.timeout", "2.5", json!(2.5)),
         ("allowed_users", "[7, \"8\"]", json!(["7", "8"])),
         ("allow_all_users", "yes", json!(true)),
+        ("roles.owner", "telegram:1", json!(["telegram:1"])),
+        ("roles.admin", "[telegram:2]", json!(["telegram:2"])),
+        ("roles.guest", "[\"telegram:3\"]", json!(["telegram:3"])),
         ("platforms.telegram.enabled", "false", json!(false)),
         ("platforms.telegram.token", "\"2:ghijkl\"", json!("***")),
         ("platforms.telegram.allow_from", "[42]", json!(["42"])),
         ("platforms.telegram.allow_all_users", "true", json!(true)),
+        ("platforms.telegram.group_allow_from", "[42, -7]", json!(["42", "-7"])),
+        ("platforms.telegram.group_allowed_chats", "-100123", json!(["-100123"])),
+        ("platforms.telegram.allowed_chats", "[-529, \"-100529\"]", json!(["-529", "-100529"])),
+        ("platforms.telegram.allowed_topics", "[\"-100529:5\", 7]", json!(["-100529:5", "7"])),
+        ("platforms.telegram.ignored_threads", "9", json!(["9"])),
+        ("platforms.telegram.require_mention", "true", json!(true)),
+        ("platforms.telegram.free_response_chats", "\"*\"", json!(["*"])),
+        ("platforms.telegram.free_response_topics", "[1]", json!(["1"])),
+        ("platforms.telegram.mention_patterns", "[\"^hey, bot\"]", json!(["^hey, bot"])),
+        ("platforms.telegram.exclusive_bot_mentions", "false", json!(false)),
         ("platforms.telegram.home_channel.chat_id", "-100123", json!("-100123")),
         ("platforms.telegram.home_channel.thread_id", "7", json!("7")),
         ("platforms.telegram.reply_to_mode", "off", json!("off")),
         ("platforms.telegram.typing_indicator", "no", json!(false)),
+        ("platforms.telegram.proxy", "\"socks5h://user:pass-word@127.0.0.1:1080\"", json!("***")),
+        ("platforms.telegram.extra.webhook_url", "\"https://example.org/t/\"", json!("https://example.org/t")),
+        ("platforms.telegram.extra.webhook_host", "0.0.0.0", json!("0.0.0.0")),
+        ("platforms.telegram.extra.webhook_port", "88", json!(88)),
+        ("platforms.telegram.extra.webhook_secret", "an-example-secret", json!("***")),
+        ("platforms.telegram.extra.command_menu", "false", json!(false)),
         ("platforms.telegram.extra.base_url", "http://127.0.0.1:2/bot/", json!("http://127.0.0.1:2")),
         ("platforms.webhook.enabled", "false", json!(false)),
         ("platforms.webhook.extra.host", "localhost", json!("localhost")),
@@ -194,6 +213,10 @@ fn file_with(path: &str, value: &str) -> String {
     if path.starts_with("platforms.telegram.") {
         keys.insert("platforms.telegram.token", "\"1:abcdef\"");
         keys.insert("platforms.telegram.home_channel.chat_id", "5");
+    }
+    if path.starts_with("platforms.telegram.extra.webhook") {
+        keys.insert("platforms.telegram.extra.webhook_url", "\"https://example.org\"");
+        keys.insert("platforms.telegram.extra.webhook_secret", "the-secret-beside");
     }
     keys.insert(path, value);
     let keys: Vec<(Vec<&str>, &str)> =
@@ -449,13 +472,33 @@ fn a_broken_file_is_one_error_with_its_line() {
 }
 
 #[test]
+fn a_proxy_a_pattern_or_a_webhook_that_cannot_work_is_an_error_without_its_secret() {
+    for (key, told_about) in [
+        ("proxy: 'ftp://user:pass-word@host'", "not the address of a proxy"),
+        ("proxy: 'pass-word'", "not the address of a proxy"),
+        ("mention_patterns: ['ok', '(']", "not a regular expression"),
+        ("extra: {webhook_url: 'https://example.org'}", "TELEGRAM_WEBHOOK_SECRET"),
+        ("extra: {webhook_url: 'https://example.org', webhook_secret: 'pass word'}", "TELEGRAM_WEBHOOK_SECRET"),
+        ("extra: {webhook_url: 'https://example.org', webhook_secret: 'changeme'}", "TELEGRAM_WEBHOOK_SECRET"),
+    ] {
+        let loaded = from_yaml(&format!("telegram: {{token: '1:abcdef', {key}}}\n"));
+        assert!(loaded.config.is_none(), "{key}");
+        let told = told(&loaded);
+        assert!(told.len() == 1 && told[0].contains(told_about), "{told:?}");
+        assert!(!told[0].contains("pass-word") && !told[0].contains("pass word"), "{told:?}");
+    }
+    let env = from_env("TELEGRAM_BOT_TOKEN=1:abcdef\nTELEGRAM_MENTION_PATTERNS='[\"a,b\", \"c\"]'\n");
+    assert_eq!(value_at(&env, "platforms.telegram.mention_patterns"), json!(["a,b", "c"]));
+}
+
+#[test]
 fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
     assert_eq!(
         problems(concat!(
             "hooks: {pre_tool_call: [{command: deny.sh}]}\npolicies: [{name: x}]\ndisplay: {busy_input_mode: steer, a: 1}\n",
             "discord: {token: x}\ngateway: {streaming: {enabled: true}}\nagent: {max_turns: 3, verbose: true}\n",
-            "telegram: {require_mention: true, extra: {rich_messages: true}}\nquick_commands: {x: {type: exec, command: '${UNSET}'}}\n",
-            "TELEGRAM_PROXY: socks5://x\nedits: turn\n",
+            "telegram: {guest_mode: true, extra: {rich_messages: true}}\nquick_commands: {x: {type: exec, command: '${UNSET}'}}\n",
+            "TELEGRAM_FALLBACK_IPS: 1.2.3.4\nedits: turn\n",
         )),
         [
             "config.yaml:1:1: hooks: not supported yet: no shell hook runs: what these hooks would block is NOT blocked",
@@ -465,10 +508,10 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
             "config.yaml:5:11: gateway.streaming: not supported yet; it has no effect",
             "config.yaml:6:9: agent.max_turns: not supported yet; it has no effect",
             "config.yaml:6:23: agent.verbose: not supported yet; it has no effect",
-            "config.yaml:7:12: telegram.require_mention: not supported yet: messages in groups are answered without a mention too",
-            "config.yaml:7:43: telegram.extra.rich_messages: not supported yet; it has no effect",
+            "config.yaml:7:12: telegram.guest_mode: not supported yet; it has no effect",
+            "config.yaml:7:38: telegram.extra.rich_messages: not supported yet; it has no effect",
             "config.yaml:8:1: quick_commands: not supported yet; it has no effect",
-            "config.yaml:9:1: TELEGRAM_PROXY: not supported yet; it has no effect",
+            "config.yaml:9:1: TELEGRAM_FALLBACK_IPS: not supported yet; it has no effect",
             "config.yaml:10:1: edits: not supported yet; it has no effect",
         ]
     );
@@ -481,7 +524,6 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
         "hooks_json",
         "secrets",
         "budgets",
-        "roles",
         "files",
         "streaming",
         "policies",
@@ -489,13 +531,13 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
         assert_eq!(problems(&format!("{own}: [something]")).len(), 1, "{own}");
     }
     let env = from_env(
-        "DISCORD_BOT_TOKEN=abcdef\nTELEGRAM_REQUIRE_MENTION=true\nTELEGRAM_REACTIONS=false\nTELEGRAM_BOT_TOKN=x\nMY_OWN=1\n",
+        "DISCORD_BOT_TOKEN=abcdef\nTELEGRAM_GUEST_MODE=true\nTELEGRAM_REACTIONS=false\nTELEGRAM_BOT_TOKN=x\nMY_OWN=1\n",
     );
     assert_eq!(
         told(&env),
         [
             ".env:1: DISCORD_BOT_TOKEN: not supported yet: Discord is not connected",
-            ".env:2: TELEGRAM_REQUIRE_MENTION: not supported yet: messages in groups are answered without a mention too",
+            ".env:2: TELEGRAM_GUEST_MODE: not supported yet; it has no effect",
             ".env:4: TELEGRAM_BOT_TOKN: hookgate knows no variable of this name (did you mean `TELEGRAM_BOT_TOKEN`?)",
         ]
     );

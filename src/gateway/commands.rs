@@ -68,6 +68,12 @@ pub(super) fn is_command(text: &str) -> bool {
     parse(text).and_then(|parsed| parsed.name).is_some_and(|name| !name.is_empty())
 }
 
+/// The commands as platforms show them in a menu: name and help.
+pub fn menu() -> Vec<(String, String)> {
+    let useful = COMMANDS.iter().filter(|entry| entry.command != Command::Start);
+    useful.map(|entry| (entry.name.to_owned(), entry.help.to_owned())).collect()
+}
+
 /// The text of `/help`.
 pub(super) fn help() -> String {
     let mut text = String::from("Commands:\n");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookgate_adapters::{Adapter, ChatTarget};
+use hookgate_adapters::{Adapter, ChatTarget, InboundMessage};
 use hookgate_hooks::{Directive, Event};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -12,7 +12,7 @@ use super::commands::{self, Command};
 use super::{Gateway, Lane, Order, silence, texts};
 use crate::agent::{TurnOutcome, TurnRequest};
 use crate::redact::redact;
-use crate::session::{Role, SessionKey, TurnStatus};
+use crate::session::{Role, SessionKey, Sharing, TurnStatus};
 use crate::store::{Finish, InboxId, InboxRow, NewMessage, NewReply, StoreError, Target};
 use crate::webhook::template;
 
@@ -43,9 +43,12 @@ impl Gateway {
         let decided = self.0.lanes.take_decided(id);
         let Some(Some(row)) = self.until_stored(|| self.0.store.claim(id)).await else { return };
         if row.attempts > ATTEMPTS {
-            return self.store_failure(&row, None, texts::given_up(row.attempts - 1)).await;
+            return self.give_up(&row).await;
         }
         let Some(row) = self.ask_policy(row, decided).await else { return };
+        if !row.accepted.message.addressed {
+            return self.close(&row).await;
+        }
         if row.accepted.delivery.is_none() && !self.0.access.allows(&row.accepted.message.source) {
             return self.turn_away(&row).await;
         }
@@ -58,6 +61,22 @@ impl Gateway {
             None if lane == Lane::AtOnce => self.queue(row, key).await,
             None => self.run_turn(&row, key, stop).await,
         }
+    }
+
+    /// The message took the gateway down again and again.
+    async fn give_up(&self, row: &InboxRow) {
+        if self.may_be_told(row) {
+            self.store_failure(row, None, texts::given_up(row.attempts - 1)).await;
+        } else {
+            self.close(row).await;
+        }
+    }
+
+    /// Whether the message's sender may see anything of us: a delivery's chat was configured, a person needs access and must
+    /// have spoken to us.
+    fn may_be_told(&self, row: &InboxRow) -> bool {
+        let message = &row.accepted.message;
+        row.accepted.delivery.is_some() || message.addressed && self.0.access.allows(&message.source)
     }
 
     /// The policy hooks' say: the message as it goes on, or `None` when it was skipped. `decided` is what they said before.
@@ -75,8 +94,7 @@ impl Gateway {
             }
             _ => return Some(row),
         };
-        let allowed = row.accepted.delivery.is_some() || self.0.access.allows(&row.accepted.message.source);
-        match reply.filter(|_| allowed) {
+        match reply.filter(|_| self.may_be_told(&row)) {
             Some(reply) => self.answer(&row, &reply).await,
             None => self.close(&row).await,
         }
@@ -109,6 +127,9 @@ impl Gateway {
     }
 
     async fn run_command(&self, row: &InboxRow, key: &SessionKey, lane: Lane, mut call: Call) {
+        if let Some(refusal) = self.refusal(row, &call) {
+            return self.answer(row, refusal).await;
+        }
         if commands::find(&call.name).is_some() {
             for event in [Event::command_before(&call.name), Event::command(&call.name)] {
                 match self.ask_command(row, event, &call).await {
@@ -123,6 +144,9 @@ impl Gateway {
                         let name = name.trim_start_matches('/').to_lowercase();
                         call.name = commands::find(&name).map_or_else(|| name.clone(), |entry| entry.name.to_owned());
                         call.args = args;
+                        if let Some(refusal) = self.refusal(row, &call) {
+                            return self.answer(row, refusal).await;
+                        }
                         break;
                     }
                     _ => {}
@@ -150,6 +174,13 @@ impl Gateway {
             Some(Command::Start) => self.close(row).await,
             None => self.answer(row, &texts::unknown_command(&call.name)).await,
         }
+    }
+
+    /// Why the sender may not run a command, if so.
+    fn refusal(&self, row: &InboxRow, call: &Call) -> Option<&'static str> {
+        let source = &row.accepted.message.source;
+        let command = commands::find(&call.name).map(|entry| entry.command);
+        self.0.access.refusal(source, command, self.0.rules.sharing.is_shared(source))
     }
 
     /// `/new`: the running turn is interrupted, what waits is closed, and the next message begins a new session.
@@ -190,7 +221,7 @@ impl Gateway {
         if is_first_turn {
             self.tell_session_start(source, &session, if is_new { "first" } else { "reset" });
         }
-        let text = question(row);
+        let text = question(row, self.0.rules.sharing);
         self.tell_agent_start(source, &session, &text);
         let request = TurnRequest {
             session_id: session.id.clone(),
@@ -438,12 +469,18 @@ impl Gateway {
     }
 }
 
-/// What the model reads: a person's words, or a webhook's text inside a fence it cannot close.
-fn question(row: &InboxRow) -> String {
-    let text = &row.accepted.message.text;
-    match &row.accepted.delivery {
-        Some(_) => template::fence(text),
-        None => text.clone(),
+/// What the model reads: a person's words, with their name where several share the session; or a webhook's text inside a
+/// fence it cannot close.
+fn question(row: &InboxRow, sharing: Sharing) -> String {
+    let InboundMessage { text, source, .. } = &row.accepted.message;
+    match (&row.accepted.delivery, &source.user_name) {
+        (Some(_), _) => template::fence(text),
+        (None, Some(name)) if sharing.is_shared(source) => {
+            // Nobody may give themselves a name that reads like somebody else's line.
+            let name: String = name.chars().filter(|c| !c.is_control() && !"[]".contains(*c)).collect();
+            format!("[{name}] {text}")
+        }
+        (None, _) => text.clone(),
     }
 }
 

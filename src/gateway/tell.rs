@@ -189,6 +189,7 @@ fn dispatch_event(row: &InboxRow) -> DispatchEvent {
         reply_to_message_id: quoted.map(|quoted| quoted.message_id.clone()),
         reply_to_text: quoted.and_then(|quoted| quoted.text.clone()),
         reply_to_is_own_message: quoted.is_some_and(|quoted| quoted.is_own),
+        metadata: serde_json::Map::from_iter([("addressed".to_owned(), message.addressed.into())]),
         timestamp: jiff::Timestamp::from_millisecond(message.sent_at).map(|time| time.to_string()).unwrap_or_default(),
         ..DispatchEvent::default()
     }

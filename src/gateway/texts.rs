@@ -34,6 +34,12 @@ pub(super) fn given_up(attempts: i64) -> String {
     )
 }
 
+/// A guest called a command.
+pub(super) const GUESTS_TALK: &str = "Guests may only talk here; /help and /status work too.";
+
+/// Somebody who is neither owner nor admin wanted to end what others share.
+pub(super) const SHARED_SESSION: &str = "Others share this session; only an owner or admin may begin a new one.";
+
 /// A command was refused by a hook that gave no words.
 pub(super) const COMMAND_DENIED: &str = "This command is not allowed here.";
 

@@ -15,5 +15,8 @@ mod store;
 mod support;
 mod telegram_adapter;
 mod telegram_format;
+mod telegram_groups;
+mod telegram_proxy;
+mod telegram_webhook;
 mod webhook_cli;
 mod webhooks;

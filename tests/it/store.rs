@@ -115,6 +115,7 @@ fn accepted(chat: &str, n: usize) -> Accepted {
         media: Vec::new(),
         quoted: None,
         sent_at: START,
+        addressed: true,
     };
     Accepted { message, deliver: Vec::new(), delivery: None }
 }

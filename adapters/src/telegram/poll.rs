@@ -1,30 +1,31 @@
-//! Hearing by long polling: sign in, ask for updates, hand each over, and only then move the offset past it.
+//! Hearing by long polling (by webhook: `webhook.rs`): sign in, ask for updates, hand each over, and only then move the offset past it.
 //!
 //! There is one poll at a time, each under a deadline of its own, and every failure is retried for ever with growing
 //! waits. The status tells what is the case: `connected` only after a poll was answered.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use teloxide::payloads::{DeleteWebhook, GetMe, GetUpdates, GetWebhookInfo};
-use teloxide::types::{AllowedUpdate, User};
+use teloxide::payloads::{DeleteWebhook, GetMe, GetMyCommands, GetUpdates, GetWebhookInfo, SetMyCommands};
+use teloxide::types::{AllowedUpdate, BotCommand, User};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::TelegramAdapter;
 use super::api::{Failure, Refusal};
+use super::groups::Bot;
 use super::update::{self, Verdict};
-use crate::{AdapterState, Inbound, InboundMessage};
+use crate::{AdapterState, ChatMoved, Inbound, InboundMessage};
 
 /// Most updates in one answer (Bot API, `getUpdates`).
 const BATCH: u8 = 100;
 /// Deadline of the calls that do not wait.
-const CALL_DEADLINE: Duration = Duration::from_secs(15);
+pub(super) const CALL_DEADLINE: Duration = Duration::from_secs(15);
 /// How long a stop may take to tell Telegram what was handled.
 const CONFIRM_DEADLINE: Duration = Duration::from_secs(1);
 /// Telegram gives new updates random ids when a bot had none for a week; an offset must not outlive that.
@@ -34,21 +35,37 @@ const MOST_REMEMBERED: usize = 1000;
 
 /// One run of [`crate::Adapter::listen`].
 pub(super) struct Listener<'a> {
-    adapter: &'a TelegramAdapter,
+    pub(super) adapter: &'a TelegramAdapter,
     inbound: Arc<dyn Inbound>,
-    stop: CancellationToken,
-    bot: String,
-    backoff: Backoff,
+    pub(super) stop: CancellationToken,
+    bot: Bot,
+    /// The album that was heard of last in each chat.
+    albums: HashMap<String, String>,
+    pub(super) backoff: Backoff,
     cursor: Cursor,
     too_old: usize,
     logged: HashSet<String>,
 }
 
+/// What the gateway is told.
+pub(super) enum Heard {
+    Message(Box<InboundMessage>),
+    Moved(ChatMoved),
+}
+
 /// Only the address is of interest; teloxide's type would have to know every other field.
 #[derive(Deserialize)]
-struct Webhook {
+pub(super) struct Webhook {
     #[serde(default)]
-    url: String,
+    pub(super) url: String,
+}
+
+impl Webhook {
+    /// Whose it is, without what may be secret in its address.
+    pub(super) fn host(&self) -> String {
+        let host = reqwest::Url::parse(&self.url).ok().and_then(|url| url.host_str().map(str::to_owned));
+        host.unwrap_or_else(|| "an unreadable address".to_owned())
+    }
 }
 
 impl<'a> Listener<'a> {
@@ -58,7 +75,8 @@ impl<'a> Listener<'a> {
             adapter,
             inbound,
             stop,
-            bot: String::new(),
+            bot: Bot::default(),
+            albums: HashMap::new(),
             backoff,
             cursor: Cursor::default(),
             too_old: 0,
@@ -68,10 +86,18 @@ impl<'a> Listener<'a> {
 
     /// Hears until the stop.
     pub(super) async fn run(mut self) {
-        if self.sign_in().await.is_none() || self.remove_webhook().await.is_none() {
+        if self.sign_in().await.is_none() {
             return;
         }
-        self.poll_until_stopped().await;
+        let menu = offer_menu(self.adapter, self.stop.clone());
+        if let Some(webhook) = &self.adapter.options.webhook {
+            tokio::join!(self.serve(webhook), menu);
+            return self.report_too_old();
+        }
+        if self.remove_webhook().await.is_none() {
+            return;
+        }
+        tokio::join!(self.poll_until_stopped(), menu);
         self.report_too_old();
         self.confirm().await;
     }
@@ -81,8 +107,8 @@ impl<'a> Listener<'a> {
         loop {
             match self.call::<_, User>(&GetMe::new(), CALL_DEADLINE).await? {
                 Ok(me) => {
-                    self.bot = me.id.to_string();
-                    info!(platform = "telegram", bot = me.username, bot_id = self.bot, "signed in to Telegram");
+                    info!(platform = "telegram", bot = me.username, bot_id = me.id.0, "signed in to Telegram");
+                    self.bot = Bot { id: me.id.to_string(), username: me.username };
                     self.backoff.reset();
                     return Some(());
                 }
@@ -97,10 +123,10 @@ impl<'a> Listener<'a> {
             let failure = match self.call::<_, Webhook>(&GetWebhookInfo::new(), CALL_DEADLINE).await? {
                 Ok(webhook) if webhook.url.is_empty() => return Some(()),
                 Ok(webhook) => {
-                    let host = reqwest::Url::parse(&webhook.url).ok().and_then(|url| url.host_str().map(str::to_owned));
-                    let host = host.unwrap_or_else(|| "an unreadable address".to_owned());
+                    let host = webhook.host();
                     let text = format!(
-                        "the bot had a webhook at {host}, so another program uses the same token; hookgate polls and removes it"
+                        "the bot had a webhook at {host}, of another program with the same token or of an earlier \
+                         configuration; hookgate polls and removes it"
                     );
                     warn!(platform = "telegram", host, "{text}; waiting updates are kept");
                     self.adapter.status.set(AdapterState::Connecting, Some(text));
@@ -178,12 +204,8 @@ impl<'a> Listener<'a> {
                 self.log_once("update without a readable id");
                 continue;
             };
-            match update::read(raw.get(), id, &self.bot) {
-                Verdict::Message(message) if self.is_too_old(&message) => self.too_old += 1,
-                Verdict::Message(message) => self.offer(*message).await?,
-                Verdict::FromBot => debug!(platform = "telegram", update_id = id, "a bot's message is ignored"),
-                Verdict::NotHandled(kind) => self.log_once(&kind),
-                Verdict::NotPrivate(chat) => self.log_once(&format!("messages in chat {chat}, which is not private")),
+            if let Some(heard) = self.sort(raw.get(), id) {
+                self.offer(&heard).await?;
             }
             self.cursor.advance(id);
         }
@@ -193,23 +215,45 @@ impl<'a> Listener<'a> {
         Some(())
     }
 
-    /// Offers a message until it is stored. `None` when stopped before that.
-    async fn offer(&mut self, message: InboundMessage) -> Option<()> {
-        let mut backoff = Backoff::new(self.adapter.options.first_retry, self.adapter.options.longest_retry);
-        while let Err(error) = self.inbound.accept(message.clone()).await {
-            let text = format!("{error}; Telegram keeps it meanwhile");
-            if self.adapter.status.set(AdapterState::Connecting, Some(text)) {
-                warn!(
-                    platform = "telegram",
-                    chat_id = message.source.chat_id,
-                    dedup_key = message.dedup_key,
-                    "{error}"
-                );
+    /// What of an update the gateway is to be told; the rest is counted or logged.
+    pub(super) fn sort(&mut self, raw: &str, id: i32) -> Option<Heard> {
+        match update::read(raw, id, &self.bot, &self.adapter.options.groups) {
+            Verdict::Message(message, _) if self.is_too_old(&message) => self.too_old += 1,
+            Verdict::Message(message, album) if self.is_rest_of_album(&message, album.as_deref()) => {
+                debug!(platform = "telegram", update_id = id, "the album is answered already");
             }
+            Verdict::Message(message, _) => return Some(Heard::Message(message)),
+            Verdict::Moved(moved) => return Some(Heard::Moved(moved)),
+            Verdict::FromBot => debug!(platform = "telegram", update_id = id, "a bot's message is ignored"),
+            Verdict::NotHandled(what) | Verdict::NotHeard(what) => self.log_once(&what),
+        }
+        None
+    }
+
+    /// Offers what was heard until it is stored. `None` when stopped before that.
+    async fn offer(&mut self, heard: &Heard) -> Option<()> {
+        let mut backoff = Backoff::new(self.adapter.options.first_retry, self.adapter.options.longest_retry);
+        while !self.offer_once(heard).await {
             self.pause(backoff.next()).await?;
         }
         self.connected();
         Some(())
+    }
+
+    /// Whether it is stored. When it is not, the status and the log say so.
+    pub(super) async fn offer_once(&self, heard: &Heard) -> bool {
+        let (outcome, chat_id) = match heard {
+            Heard::Message(message) => {
+                (self.inbound.accept(InboundMessage::clone(message)).await, &message.source.chat_id)
+            }
+            Heard::Moved(moved) => (self.inbound.moved(moved).await, &moved.from),
+        };
+        let Err(error) = outcome else { return true };
+        let text = format!("{error}; Telegram keeps it meanwhile");
+        if self.adapter.status.set(AdapterState::Connecting, Some(text)) {
+            warn!(platform = "telegram", chat_id, "{error}");
+        }
+        false
     }
 
     /// Tells Telegram what was handled, so that the next start is not offered it again. Best effort: what is offered
@@ -230,6 +274,16 @@ impl<'a> Listener<'a> {
         }
     }
 
+    /// Each picture of an album is a message of its own; without words, only the first is worth an answer.
+    fn is_rest_of_album(&mut self, message: &InboundMessage, album: Option<&str>) -> bool {
+        let Some(album) = album else { return false };
+        if self.albums.len() >= MOST_REMEMBERED {
+            self.albums.clear();
+        }
+        let before = self.albums.insert(message.source.chat_id.clone(), album.to_owned());
+        message.text.is_empty() && before.as_deref() == Some(album)
+    }
+
     fn is_too_old(&self, message: &InboundMessage) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let said = Duration::from_millis(u64::try_from(message.sent_at).unwrap_or(0));
@@ -247,20 +301,20 @@ impl<'a> Listener<'a> {
         }
     }
 
-    fn log_once(&mut self, what: &str) {
+    pub(super) fn log_once(&mut self, what: &str) {
         if self.logged.len() < MOST_REMEMBERED && self.logged.insert(what.to_owned()) {
             info!(platform = "telegram", "not handled, and not logged again: {what}");
         }
     }
 
-    fn connected(&self) {
+    pub(super) fn connected(&self) {
         if self.adapter.status.set(AdapterState::Connected, None) {
-            info!(platform = "telegram", bot_id = self.bot, "connected to Telegram");
+            info!(platform = "telegram", bot_id = self.bot.id, "connected to Telegram");
         }
     }
 
     /// Notes a failure in the status, logs it if it is a new one, and waits as it asks for. `None` when stopped.
-    async fn wait_after(&mut self, failure: &Failure) -> Option<()> {
+    pub(super) async fn wait_after(&mut self, failure: &Failure) -> Option<()> {
         let (state, error, wait) = match failure {
             Failure::NotSent(text) | Failure::Unknown(text) => {
                 (AdapterState::Connecting, format!("Telegram cannot be reached: {text}"), self.backoff.next())
@@ -286,16 +340,37 @@ impl<'a> Listener<'a> {
         self.pause(wait).await
     }
 
-    async fn pause(&self, wait: Duration) -> Option<()> {
+    pub(super) async fn pause(&self, wait: Duration) -> Option<()> {
         self.stop.run_until_cancelled(tokio::time::sleep(wait)).await
     }
 
-    async fn call<P, T>(&self, payload: &P, deadline: Duration) -> Option<Result<T, Failure>>
+    pub(super) async fn call<P, T>(&self, payload: &P, deadline: Duration) -> Option<Result<T, Failure>>
     where
         P: teloxide::requests::Payload + serde::Serialize + Sync,
         T: serde::de::DeserializeOwned,
     {
         self.stop.run_until_cancelled(self.adapter.api.call(payload, deadline)).await
+    }
+}
+
+/// Shows people the commands while they type, best effort. Telegram keeps the menu, so it is written only when it changed.
+async fn offer_menu(adapter: &TelegramAdapter, stop: CancellationToken) {
+    let commands = &adapter.options.commands;
+    if commands.is_empty() {
+        return;
+    }
+    let offered = stop.run_until_cancelled(async {
+        let shown: Vec<BotCommand> = adapter.api.call(&GetMyCommands::new(), CALL_DEADLINE).await?;
+        if shown.iter().map(|one| (&one.command, &one.description)).eq(commands.iter().map(|(name, help)| (name, help)))
+        {
+            return Ok(());
+        }
+        let menu = commands.iter().map(|(name, help)| BotCommand::new(name, help));
+        adapter.api.call::<_, bool>(&SetMyCommands::new(menu), CALL_DEADLINE).await.map(drop)
+    });
+    if let Some(Err(failure)) = offered.await {
+        let failure: Failure = failure;
+        debug!(platform = "telegram", ?failure, "the command menu was not set");
     }
 }
 
@@ -342,7 +417,7 @@ impl Cursor {
 }
 
 /// Waits that double from the first to the longest, each shortened at random by up to a half.
-struct Backoff {
+pub(super) struct Backoff {
     first: Duration,
     longest: Duration,
     failures: u32,
@@ -353,7 +428,7 @@ impl Backoff {
         Self { first, longest: longest.max(first), failures: 0 }
     }
 
-    fn next(&mut self) -> Duration {
+    pub(super) fn next(&mut self) -> Duration {
         let full = self.first.saturating_mul(1 << self.failures.min(20)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
         let random = RandomState::new().build_hasher().finish() % 1000;

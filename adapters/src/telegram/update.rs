@@ -10,17 +10,20 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::{ChatType, InboundMessage, MediaNote, Platform, Quoted, Source};
+use super::groups::{Bot, GENERAL_TOPIC, GroupRules, Named};
+use crate::{ChatMoved, ChatType, InboundMessage, MediaNote, Platform, Quoted, Source};
 
 /// What is to be done with an update. The offset moves past it in every case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// A person said something to the bot in a private chat.
-    Message(Box<InboundMessage>),
+    /// A person said something, with the number of the album it is a piece of.
+    Message(Box<InboundMessage>, Option<String>),
+    /// A group goes on as a supergroup of another id.
+    Moved(ChatMoved),
     /// A kind that is not handled (named), or a message that carries nothing to read.
     NotHandled(String),
-    /// A message in a chat that is not private.
-    NotPrivate(String),
+    /// A message in a chat or topic that is not heard, and why.
+    NotHeard(String),
     /// Written by a bot.
     FromBot,
 }
@@ -34,8 +37,8 @@ pub(super) fn update_id(raw: &str) -> Option<i32> {
     serde_json::from_str::<Head>(raw).ok().map(|head| head.update_id)
 }
 
-/// Reads one update of the bot with id `bot`.
-pub(super) fn read(raw: &str, id: i32, bot: &str) -> Verdict {
+/// Reads one update of `bot`.
+pub(super) fn read(raw: &str, id: i32, bot: &Bot, rules: &GroupRules) -> Verdict {
     let Ok(mut fields) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(raw) else {
         return Verdict::NotHandled("unreadable update".to_owned());
     };
@@ -44,7 +47,7 @@ pub(super) fn read(raw: &str, id: i32, bot: &str) -> Verdict {
         return Verdict::NotHandled(kind.unwrap_or_else(|| "update without content".to_owned()));
     };
     match serde_json::from_str::<Message>(message.get()) {
-        Ok(message) => verdict(&message, id, bot),
+        Ok(message) => verdict(&message, id, bot, rules),
         Err(error) => Verdict::NotHandled(format!("unreadable message ({error})")),
     }
 }
@@ -62,6 +65,13 @@ struct Message {
     is_topic_message: Option<bool>,
     #[serde(default, deserialize_with = "lenient")]
     message_thread_id: Option<i64>,
+    /// Set when a group or channel speaks as itself: an admin who stays anonymous, a linked channel.
+    #[serde(default, deserialize_with = "lenient")]
+    sender_chat: Option<Chat>,
+    #[serde(default, deserialize_with = "lenient")]
+    is_automatic_forward: Option<bool>,
+    #[serde(default, deserialize_with = "lenient")]
+    media_group_id: Option<String>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -77,6 +87,8 @@ struct Chat {
     first_name: Option<String>,
     #[serde(default, deserialize_with = "lenient")]
     last_name: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    is_forum: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -96,12 +108,29 @@ fn lenient<'de, D: Deserializer<'de>, T: for<'a> Deserialize<'a>>(deserializer: 
     Ok(serde_json::from_value(value).ok())
 }
 
-fn verdict(message: &Message, id: i32, bot: &str) -> Verdict {
-    if message.from.as_ref().is_some_and(|from| from.is_bot) {
+fn verdict(message: &Message, id: i32, bot: &Bot, rules: &GroupRules) -> Verdict {
+    if let Some(moved) = moved(message) {
+        return Verdict::Moved(moved);
+    }
+    // Telegram names a bot of its own as the author of what a chat says as itself.
+    let person = message.from.as_ref().filter(|_| message.sender_chat.is_none());
+    if person.is_some_and(|from| from.is_bot) {
         return Verdict::FromBot;
     }
-    if message.chat.kind != "private" {
-        return Verdict::NotPrivate(message.chat.id.to_string());
+    let chat = &message.chat;
+    let chat_id = chat.id.to_string();
+    let chat_type = match (chat.kind.as_str(), chat.is_forum) {
+        ("private", _) => ChatType::Dm,
+        ("supergroup", Some(true)) => ChatType::Forum,
+        ("group" | "supergroup", _) => ChatType::Group,
+        (kind, _) => return Verdict::NotHeard(format!("messages in chat {chat_id}: it is a {kind}")),
+    };
+    let thread_id = topic(message, chat_type);
+    if chat_type != ChatType::Dm
+        && let Some(reason) = rules.deaf_to(&chat_id, thread_id.as_deref())
+    {
+        let topic = thread_id.map(|topic| format!(" topic {topic}")).unwrap_or_default();
+        return Verdict::NotHeard(format!("messages in chat {chat_id}{topic}: {reason}"));
     }
     let text = text_of(&message.rest).unwrap_or_default();
     let media = media_of(&message.rest);
@@ -109,32 +138,63 @@ fn verdict(message: &Message, id: i32, bot: &str) -> Verdict {
         let carries: Vec<_> = message.rest.keys().map(String::as_str).collect();
         return Verdict::NotHandled(format!("message with {}", carries.join(", ")));
     }
-    let chat = &message.chat;
-    Verdict::Message(Box::new(InboundMessage {
+    let quoted = quoted(&message.rest, &bot.id);
+    let named = Named::in_message(&message.rest, &text, bot);
+    let addressed = chat_type == ChatType::Dm || {
+        let answers_us = quoted.as_ref().is_some_and(|quoted| quoted.is_own);
+        message.is_automatic_forward != Some(true)
+            && rules.are_for_us((&chat_id, thread_id.as_deref()), &text, &named, answers_us)
+    };
+    let inbound = InboundMessage {
         source: Source {
             platform: Platform::Telegram,
-            account: bot.to_owned(),
-            chat_id: chat.id.to_string(),
-            chat_name: chat.title.clone().or_else(|| full_name(chat.first_name.as_deref(), chat.last_name.as_deref())),
-            chat_type: ChatType::Dm,
-            user_id: message.from.as_ref().map(|from| from.id.to_string()),
-            user_name: message
-                .from
-                .as_ref()
-                .and_then(|from| full_name(from.first_name.as_deref(), from.last_name.as_deref())),
-            thread_id: message
-                .message_thread_id
-                .filter(|_| message.is_topic_message == Some(true))
-                .map(|thread| thread.to_string()),
+            account: String::new(), // there is one bot; what a route names goes through the same queue
+            chat_name: name_of_chat(chat),
+            chat_type,
+            user_id: person.map(|from| from.id.to_string()),
+            user_name: match &message.sender_chat {
+                Some(chat) => name_of_chat(chat),
+                None => person.and_then(|from| full_name(from.first_name.as_deref(), from.last_name.as_deref())),
+            },
+            thread_id,
             is_bot: false,
+            chat_id,
         },
         message_id: message.message_id.to_string(),
-        dedup_key: format!("telegram:{bot}:{id}"),
-        text,
+        dedup_key: format!("telegram:{}:{id}", bot.id),
+        text: if chat_type == ChatType::Dm { text } else { named.without_us(&text) },
         media,
-        quoted: quoted(&message.rest, bot),
+        quoted,
         sent_at: message.date.saturating_mul(1000),
-    }))
+        addressed,
+    };
+    Verdict::Message(Box::new(inbound), message.media_group_id.clone())
+}
+
+/// Telegram tells it in the old chat and in the new one.
+fn moved(message: &Message) -> Option<ChatMoved> {
+    let other = |key: &str| message.rest.get(key).and_then(Value::as_i64);
+    let here = message.chat.id;
+    let (from, to) = match (other("migrate_to_chat_id"), other("migrate_from_chat_id")) {
+        (Some(to), _) => (here, to),
+        (None, Some(from)) => (from, here),
+        (None, None) => return None,
+    };
+    Some(ChatMoved { platform: Platform::Telegram, from: from.to_string(), to: to.to_string() })
+}
+
+/// The topic of a forum or private chat. Elsewhere a thread is only a chain of replies.
+fn topic(message: &Message, chat_type: ChatType) -> Option<String> {
+    let topic = message.message_thread_id.filter(|_| message.is_topic_message == Some(true));
+    match topic {
+        Some(topic) if chat_type != ChatType::Group => Some(topic.to_string()),
+        None if chat_type == ChatType::Forum => Some(GENERAL_TOPIC.to_owned()),
+        _ => None,
+    }
+}
+
+fn name_of_chat(chat: &Chat) -> Option<String> {
+    chat.title.clone().or_else(|| full_name(chat.first_name.as_deref(), chat.last_name.as_deref()))
 }
 
 fn full_name(first: Option<&str>, last: Option<&str>) -> Option<String> {
@@ -213,18 +273,23 @@ mod tests {
 
     use super::*;
 
+    fn read(raw: &str, id: i32) -> Verdict {
+        let bot = Bot { id: "55".into(), username: Some("hookgate_bot".into()) };
+        super::read(raw, id, &bot, &GroupRules::default())
+    }
+
     fn read_message(fields: &Value) -> Verdict {
         let mut message = json!({
             "message_id": 4, "date": 1_700_000_000, "chat": {"id": 7, "type": "private", "first_name": "Alice", "last_name": "A."},
             "from": {"id": 7, "is_bot": false, "first_name": "Alice"},
         });
         message.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        read(&json!({"update_id": 9, "message": message}).to_string(), 9, "55")
+        read(&json!({"update_id": 9, "message": message}).to_string(), 9)
     }
 
     fn heard(fields: &Value) -> InboundMessage {
         match read_message(fields) {
-            Verdict::Message(message) => *message,
+            Verdict::Message(message, _) => *message,
             other => panic!("{other:?}"),
         }
     }
@@ -236,7 +301,7 @@ mod tests {
             InboundMessage {
                 source: Source {
                     platform: Platform::Telegram,
-                    account: "55".into(),
+                    account: String::new(),
                     chat_id: "7".into(),
                     chat_name: Some("Alice A.".into()),
                     chat_type: ChatType::Dm,
@@ -251,6 +316,7 @@ mod tests {
                 media: vec![],
                 quoted: None,
                 sent_at: 1_700_000_000_000,
+                addressed: true,
             }
         );
     }
@@ -299,7 +365,7 @@ mod tests {
 
     #[test]
     fn everything_else_is_passed_over_by_name() {
-        let not_handled = |raw: &str| match read(raw, 1, "55") {
+        let not_handled = |raw: &str| match read(raw, 1) {
             Verdict::NotHandled(kind) => kind,
             other => panic!("{raw}: {other:?}"),
         };
@@ -311,11 +377,44 @@ mod tests {
             matches!(read_message(&json!({"pinned_message": {}})), Verdict::NotHandled(kind) if kind == "message with pinned_message")
         );
         assert_eq!(
-            read_message(&json!({"text": "x", "chat": {"id": -5, "type": "group"}})),
-            Verdict::NotPrivate("-5".into())
+            read_message(&json!({"text": "x", "chat": {"id": -5, "type": "channel"}})),
+            Verdict::NotHeard("messages in chat -5: it is a channel".into())
         );
         assert_eq!(read_message(&json!({"text": "x", "from": {"id": 8, "is_bot": true}})), Verdict::FromBot);
         assert_eq!(update_id(r#"{"update_id":"x"}"#), None);
+    }
+
+    #[test]
+    fn chats_and_topics_are_told_apart() {
+        let source = |chat: Value, fields: Value| {
+            let mut all = json!({"text": "x", "chat": chat});
+            all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let source = heard(&all).source;
+            (source.chat_type, source.thread_id)
+        };
+        let (group, supergroup) = (json!({"id": -5, "type": "group"}), json!({"id": -5, "type": "supergroup"}));
+        let forum = json!({"id": -5, "type": "supergroup", "is_forum": true});
+        let (chain, topic) =
+            (json!({"message_thread_id": 8}), json!({"message_thread_id": 8, "is_topic_message": true}));
+        assert_eq!(source(group, json!({})), (ChatType::Group, None));
+        assert_eq!(source(supergroup, chain.clone()), (ChatType::Group, None));
+        assert_eq!(source(forum.clone(), topic), (ChatType::Forum, Some("8".into())));
+        assert_eq!(source(forum.clone(), json!({})), (ChatType::Forum, Some("1".into())));
+        assert_eq!(source(forum, chain), (ChatType::Forum, Some("1".into())));
+    }
+
+    #[test]
+    fn a_chat_that_speaks_as_itself_is_no_person() {
+        let chat = json!({"id": -5, "type": "supergroup", "title": "The group"});
+        let anonymous = json!({"id": 1_087_968_824, "is_bot": true, "first_name": "Group"});
+        let message = heard(&json!({"text": "x", "chat": chat, "sender_chat": chat, "from": anonymous}));
+        assert_eq!((message.source.user_id, message.source.user_name), (None, Some("The group".into())));
+        assert!(message.addressed);
+        let channel = json!({"id": -6, "type": "channel", "title": "News"});
+        let forwarded = heard(
+            &json!({"text": "x", "chat": chat, "sender_chat": channel, "is_automatic_forward": true, "from": {"id": 777_000}}),
+        );
+        assert!(!forwarded.addressed);
     }
 
     #[test]

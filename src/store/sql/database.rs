@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hookgate_adapters::ChatTarget;
+use hookgate_adapters::{ChatMoved, ChatTarget};
 use sqlx::migrate::MigrateError;
 use tokio::time::{Instant, sleep};
 
@@ -228,6 +228,10 @@ impl Store for Database {
     async fn end_session(&self, id_or_key: &str, reason: &'static str) -> Result<Option<Session>, StoreError> {
         let args = (id_or_key.to_owned(), reason);
         self.write(args, |tx, (id_or_key, reason)| Box::pin(sessions::end(tx, id_or_key, reason))).await
+    }
+
+    async fn move_chat(&self, moved: &ChatMoved) -> Result<u64, StoreError> {
+        self.write(moved.clone(), |tx, moved| Box::pin(sessions::move_chat(tx, moved))).await
     }
 
     async fn next_send(&self, target: &ChatTarget) -> Result<NextSend, StoreError> {

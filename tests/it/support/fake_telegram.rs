@@ -27,8 +27,11 @@ use super::telegram_html::{self, Entity};
 pub(crate) const TOKEN: &str = "123456:FAKE-hT9sQkVw2Lx0ZbN4";
 /// The bot's id, which is the token's beginning.
 pub(crate) const BOT_ID: i64 = 123_456;
+/// The number of the topic every forum has.
+const GENERAL: i64 = 1;
 /// How long [`FakeUser::hears`] waits.
 const PATIENCE: Duration = Duration::from_secs(10);
+const UPGRADED: &str = "Bad Request: group chat was upgraded to a supergroup chat";
 /// How long the service takes to see that a client hung up: only after that is a second poll an overlap.
 const HANG_UP: Duration = Duration::from_millis(150);
 
@@ -105,6 +108,7 @@ pub(crate) struct FakeTelegram {
 struct Server {
     address: SocketAddr,
     task: Mutex<AbortHandle>,
+    posting: AbortHandle,
 }
 
 impl Server {
@@ -116,6 +120,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.task().abort();
+        self.posting.abort();
     }
 }
 
@@ -133,6 +138,10 @@ struct State {
     pushed: BTreeMap<i64, Value>,
     allowed: Vec<String>,
     webhook: String,
+    /// What `setWebhook` said is named with every update. Updates are posted only where one was set.
+    webhook_secret: Option<String>,
+    /// The answers to posted updates.
+    posted: Vec<(i64, u16)>,
     chats: HashMap<i64, Chat>,
     polls: u64,
     /// The poll that waits now.
@@ -153,6 +162,9 @@ struct Chat {
     deactivated: bool,
     messages: BTreeSet<i64>,
     threads: BTreeSet<i64>,
+    is_forum: bool,
+    /// The supergroup this group has become.
+    upgraded_to: Option<i64>,
     heard: usize,
 }
 
@@ -172,7 +184,8 @@ impl FakeTelegram {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(serve(Arc::clone(&world), listener)).abort_handle();
-        let fake = Self { world, server: Arc::new(Server { address, task: Mutex::new(task) }) };
+        let posting = tokio::spawn(post_updates(Arc::clone(&world))).abort_handle();
+        let fake = Self { world, server: Arc::new(Server { address, task: Mutex::new(task), posting }) };
         fake.user(7, "Alice");
         fake.user(66, "Mallory");
         fake
@@ -196,14 +209,39 @@ impl FakeTelegram {
     /// A person who has pressed "Start", so that the bot may write to them.
     pub(crate) fn user(&self, id: i64, name: &str) -> FakeUser {
         self.chat(id, "private", name);
-        FakeUser { telegram: self.clone(), id, chat_id: id }
+        FakeUser { telegram: self.clone(), id, chat_id: id, topic: None }
     }
 
     /// A person in a group.
     pub(crate) fn user_in_group(&self, id: i64, name: &str, group: i64) -> FakeUser {
         self.chat(id, "private", name);
         self.chat(group, "supergroup", "The group");
-        FakeUser { telegram: self.clone(), id, chat_id: group }
+        FakeUser { telegram: self.clone(), id, chat_id: group, topic: None }
+    }
+
+    /// A person in a topic of a forum; 1 is its General topic.
+    pub(crate) fn user_in_topic(&self, id: i64, name: &str, (forum, topic): (i64, i64)) -> FakeUser {
+        let user = self.user_in_group(id, name, forum);
+        self.state().chats.entry(forum).or_default().is_forum = true;
+        if topic != GENERAL {
+            self.open_topic(forum, topic);
+        }
+        FakeUser { topic: Some(topic), ..user }
+    }
+
+    /// A group becomes a supergroup of another id. Telegram says so in both.
+    pub(crate) fn upgrade(&self, group: i64, supergroup: i64) {
+        self.chat(group, "group", "The group");
+        self.chat(supergroup, "supergroup", "The group");
+        self.state().chats.entry(group).or_default().upgraded_to = Some(supergroup);
+        let said = |chat: i64, kind: &str, field: &str, other: i64| {
+            let from = json!({"id": 7, "is_bot": false, "first_name": "Alice"});
+            let chat = json!({"id": chat, "type": kind, "title": "The group"});
+            let message = json!({"message_id": 1, "date": now(), "from": from, "chat": chat, field: other});
+            self.push_update("message", &message);
+        };
+        said(group, "group", "migrate_to_chat_id", supergroup);
+        said(supergroup, "supergroup", "migrate_from_chat_id", group);
     }
 
     fn chat(&self, id: i64, kind: &'static str, name: &str) {
@@ -272,12 +310,18 @@ impl FakeTelegram {
     /// Another program registers a webhook.
     pub(crate) fn register_webhook(&self, url: &str) {
         url.clone_into(&mut self.state().webhook);
+        self.state().webhook_secret = None;
         self.world.changed();
     }
 
     /// The registered webhook, empty if there is none.
     pub(crate) fn webhook(&self) -> String {
         self.state().webhook.clone()
+    }
+
+    /// The updates that were posted to the webhook, with the status each post was answered with.
+    pub(crate) fn posted(&self) -> Vec<(i64, u16)> {
+        self.state().posted.clone()
     }
 
     /// All calls so far, in order.
@@ -351,6 +395,7 @@ pub(crate) struct FakeUser {
     telegram: FakeTelegram,
     pub(crate) id: i64,
     pub(crate) chat_id: i64,
+    topic: Option<i64>,
 }
 
 impl FakeUser {
@@ -375,20 +420,32 @@ impl FakeUser {
             state.chats.entry(self.chat_id).or_default().messages.insert(id);
             id
         };
-        let (kind, chat_name, name) = {
+        let (kind, chat_name, name, is_forum) = {
             let state = self.telegram.state();
             let chat = &state.chats[&self.chat_id];
-            (chat.kind, chat.name.clone(), state.chats[&self.id].name.clone())
+            (chat.kind, chat.name.clone(), state.chats[&self.id].name.clone(), chat.is_forum)
         };
         let chat = match kind {
             "private" => json!({"id": self.chat_id, "type": kind, "first_name": chat_name}),
+            _ if is_forum => json!({"id": self.chat_id, "type": kind, "title": chat_name, "is_forum": true}),
             _ => json!({"id": self.chat_id, "type": kind, "title": chat_name}),
         };
         let from = json!({"id": self.id, "is_bot": false, "first_name": name, "language_code": "en"});
         let plain = json!({"message_id": message_id, "from": from, "chat": chat, "date": now()});
         let mut message = plain.as_object().cloned().unwrap_or_default();
+        // Messages in General carry no number.
+        if let Some(topic) = self.topic.filter(|topic| *topic != GENERAL) {
+            message
+                .extend([("message_thread_id".to_owned(), json!(topic)), ("is_topic_message".to_owned(), json!(true))]);
+        }
         if let Value::Object(fields) = fields {
             message.extend(fields);
+        }
+        for (text, key) in [("text", "entities"), ("caption", "caption_entities")] {
+            let found = message.get(text).and_then(Value::as_str).map(seen_in).unwrap_or_default();
+            if !found.is_empty() {
+                message.entry(key).or_insert(Value::Array(found));
+            }
         }
         Said { update_id: self.telegram.push_update("message", &Value::Object(message)), message_id }
     }
@@ -434,6 +491,25 @@ impl FakeUser {
     }
 }
 
+/// The mentions and commands Telegram finds in a text.
+fn seen_in(text: &str) -> Vec<Value> {
+    let (mut entities, mut offset) = (Vec::new(), 0);
+    for word in text.split_inclusive(char::is_whitespace) {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '@' | '/');
+        let name: String = word.chars().take_while(|c| is_part(*c)).collect();
+        let kind = match name.chars().next() {
+            Some('@') if name.len() > 1 => Some("mention"),
+            Some('/') if name.len() > 1 => Some("bot_command"),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            entities.push(json!({"type": kind, "offset": offset, "length": name.encode_utf16().count()}));
+        }
+        offset += word.encode_utf16().count();
+    }
+    entities
+}
+
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
@@ -451,6 +527,38 @@ async fn serve(world: Arc<World>, listener: TcpListener) {
             let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
         });
         while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Posts what waits to the webhook, one update after the other, each until it is taken.
+async fn post_updates(world: Arc<World>) {
+    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build().unwrap();
+    let mut changes = world.changed.subscribe();
+    loop {
+        changes.borrow_and_update();
+        let next = {
+            let state = world.state();
+            let update = state.updates.first_key_value().map(|(id, update)| (*id, update.clone()));
+            update.zip(state.webhook_secret.clone().map(|secret| (state.webhook.clone(), secret)))
+        };
+        let Some(((id, update), (url, secret))) = next else {
+            let _ = changes.changed().await;
+            continue;
+        };
+        let post = client.post(url).header("X-Telegram-Bot-Api-Secret-Token", secret).json(&update);
+        let status = post.send().await.map_or(0, |response| response.status().as_u16());
+        let taken = (200..300).contains(&status);
+        {
+            let mut state = world.state();
+            state.posted.push((id, status));
+            if taken {
+                state.updates.remove(&id);
+            }
+        }
+        world.changed();
+        if !taken {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 }
 
@@ -530,23 +638,32 @@ impl World {
             "getme" => Ok(me()),
             "getupdates" => self.get_updates(params).await,
             "sendmessage" => self.state().send_message(params),
-            "sendchataction" => self.state().recipient(params).map(|_| json!(true)),
+            "sendchataction" => {
+                let mut params = params.clone();
+                // Unlike messages, actions in General go by its number.
+                if int(&params, "message_thread_id") == Some(GENERAL) {
+                    params.remove("message_thread_id");
+                }
+                self.state().recipient(&params).map(|_| json!(true))
+            }
             "deletewebhook" => {
                 let mut state = self.state();
                 state.webhook.clear();
+                state.webhook_secret = None;
                 if params.get("drop_pending_updates").is_some_and(|value| value == true || value == "true") {
                     state.updates.clear();
                 }
                 Ok(json!(true))
             }
-            "setwebhook" => {
-                text(params, "url").unwrap_or_default().clone_into(&mut self.state().webhook);
-                Ok(json!(true))
-            }
+            "setwebhook" => self.state().set_webhook(params),
             "getwebhookinfo" => {
                 let state = self.state();
                 let waiting = state.updates.len();
                 Ok(json!({"url": state.webhook, "has_custom_certificate": false, "pending_update_count": waiting}))
+            }
+            "getmycommands" => {
+                let commands = self.state().commands.clone();
+                Ok(if commands.is_null() { json!([]) } else { commands })
             }
             "setmycommands" => {
                 self.state().commands = structure(params, "commands").unwrap_or_default();
@@ -557,7 +674,17 @@ impl World {
         };
         match result {
             Ok(result) => Outcome::Answer(200, json!({"ok": true, "result": result})),
-            Err((code, description)) => refusal(code, &description),
+            Err((code, description)) => {
+                let state = self.state();
+                let chat = int(params, "chat_id").and_then(|id| state.chats.get(&id));
+                match chat.and_then(|chat| chat.upgraded_to).filter(|_| description == UPGRADED) {
+                    Some(to) => Outcome::Answer(
+                        code,
+                        json!({"ok": false, "error_code": code, "description": description, "parameters": {"migrate_to_chat_id": to}}),
+                    ),
+                    None => refusal(code, &description),
+                }
+            }
         }
     }
 
@@ -675,6 +802,9 @@ impl State {
         let id = int(params, "chat_id").filter(|id| self.chats.contains_key(id));
         let id = id.ok_or_else(|| bad_request("chat not found"))?;
         let chat = &self.chats[&id];
+        if chat.upgraded_to.is_some() {
+            return Err((400, UPGRADED.to_owned()));
+        }
         if chat.deactivated {
             return Err((403, "Forbidden: user is deactivated".to_owned()));
         }
@@ -685,6 +815,23 @@ impl State {
             Some(thread) if !chat.threads.contains(&thread) => Err(bad_request("message thread not found")),
             _ => Ok(id),
         }
+    }
+
+    fn set_webhook(&mut self, params: &Map<String, Value>) -> Result<Value, Refused> {
+        let url = text(params, "url").unwrap_or_default();
+        let secret = text(params, "secret_token").unwrap_or_default();
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        if reqwest::Url::parse(&url).is_err() {
+            return Err(bad_request("bad webhook: invalid URL"));
+        }
+        if secret.len() > 256 || !secret.chars().all(is_allowed) {
+            return Err(bad_request("secret token contains unallowed characters"));
+        }
+        if params.get("drop_pending_updates").is_some_and(|value| value == true || value == "true") {
+            self.updates.clear();
+        }
+        (self.webhook, self.webhook_secret) = (url, Some(secret));
+        Ok(json!(true))
     }
 
     fn send_message(&mut self, params: &Map<String, Value>) -> Result<Value, Refused> {

@@ -44,6 +44,7 @@ pub(crate) struct World {
     echo: bool,
     model_echoes: bool,
     telegram: bool,
+    telegram_at: Option<String>,
     hooks: Arc<Registry>,
     home: Option<Arc<TempDir>>,
     warnings: bool,
@@ -63,6 +64,7 @@ impl Default for World {
             echo: false,
             model_echoes: false,
             telegram: true,
+            telegram_at: None,
             hooks: Arc::new(Registry::new()),
             home: None,
             warnings: false,
@@ -87,6 +89,12 @@ impl World {
     pub(crate) fn without_telegram(mut self) -> Self {
         self.telegram = false;
         self.routes.clear();
+        self
+    }
+
+    /// The Bot API is at this address and not at the fake's own.
+    pub(crate) fn telegram_at(mut self, base_url: &str) -> Self {
+        self.telegram_at = Some(base_url.to_owned());
         self
     }
 
@@ -138,7 +146,7 @@ impl World {
         if self.telegram {
             yaml.push_str(&format!(
                 "  telegram: {{token: '{TOKEN}', extra: {{base_url: '{}'}}}}\n",
-                telegram.base_url()
+                self.telegram_at.clone().unwrap_or_else(|| telegram.base_url())
             ));
         }
         yaml.push_str("  webhook:\n    extra:\n      port: 0\n");
@@ -249,7 +257,10 @@ impl Town {
             running: Some(running),
             log_guard: Some(log_guard),
         };
-        if world.telegram {
+        if town.variables.contains_key("TELEGRAM_WEBHOOK_URL") {
+            let is_set = |telegram: &FakeTelegram| telegram.calls_of("setWebhook").len() == 1;
+            town.telegram.wait_until("the webhook is set", is_set).await?;
+        } else if world.telegram {
             town.telegram.wait_until("the bot is polling", FakeTelegram::is_polled).await?;
         }
         Ok(town)

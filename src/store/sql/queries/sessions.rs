@@ -1,7 +1,7 @@
 //! Sessions and what they remember. A key has at most one session that is not ended: the current one.
 
 use futures_util::TryStreamExt as _;
-use hookgate_adapters::ChatType;
+use hookgate_adapters::{ChatMoved, ChatType};
 use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
@@ -80,6 +80,30 @@ pub(in super::super) async fn list(conn: &mut Conn, limit: i64) -> Result<Vec<Se
         .fetch_all(conn)
         .await?;
     Ok(rows.into_iter().map(session_of).collect())
+}
+
+/// Gives the sessions of a chat the key and the chat they go on under.
+pub(in super::super) async fn move_chat(tx: &mut Tx, moved: &ChatMoved) -> Result<u64> {
+    let rows: Vec<Row> = sqlx::query_as::<Db, _>(select_session!("where platform = $1 and chat_id = $2"))
+        .bind(moved.platform.as_str())
+        .bind(text(&moved.from))
+        .fetch_all(&mut tx.conn)
+        .await?;
+    let mut count = 0;
+    for session in rows.into_iter().map(session_of) {
+        let Some(key) = session.key.moved(&moved.from, &moved.to) else { continue };
+        if session.ended_at.is_none() && current(&mut tx.conn, key.as_str()).await?.is_some() {
+            continue;
+        }
+        sqlx::query("update sessions set session_key = $2, chat_id = $3 where id = $1")
+            .bind(&session.id)
+            .bind(text(key.as_str()))
+            .bind(text(&moved.to))
+            .execute(&mut tx.conn)
+            .await?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// What a new session knows of its first message.
