@@ -145,6 +145,16 @@ impl Context {
         })
     }
 
+    /// The configuration where it can be used, else only its home: a running gateway is asked and stopped although the
+    /// file was broken since, or a variable is not set in this shell.
+    fn lenient_config(&self) -> Result<(PathBuf, Option<Config>), UserError> {
+        let loaded = self.load();
+        match (loaded.home, loaded.config) {
+            (Some(home), config) => Ok((home, config)),
+            (None, _) => self.config().map(|config| (config.home.clone(), Some(config))),
+        }
+    }
+
     /// The same without a word about warnings, for commands that only look.
     fn quiet_config(&self) -> Result<Config, UserError> {
         let loaded = self.load();

@@ -342,6 +342,7 @@ pub fn load(options: LoadOptions) -> Loaded {
     }
     settings.add_variables(&environment, &assignments);
     warn_of_unread_files(&home.path, yaml_text.is_some(), &mut settings.problems);
+    warn_of_idle_directories(&home.path, &mut settings.problems);
 
     let config = build::build(&mut settings, home.path.clone(), &assignments);
     let problems = by_line(settings.problems);
@@ -387,6 +388,18 @@ fn warn_of_unread_files(home: &Path, has_config: bool, problems: &mut Vec<Proble
         if path.exists() && !(name == "config.yml" && has_config) {
             let problem = in_file(Severity::Warning, &path, 0, 0, "this file is not read".to_owned());
             problems.push(Problem { suggestion: Some(suggestion.to_owned()), ..problem });
+        }
+    }
+}
+
+/// Directories of the reference that would run code. A guard in one of them guards nothing here.
+fn warn_of_idle_directories(home: &Path, problems: &mut Vec<Problem>) {
+    for (name, what) in [("hooks", "gateway hooks"), ("plugins", "plugins")] {
+        let path = home.join(name);
+        if fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some()) {
+            let message =
+                format!("{what} are not supported yet: nothing in here runs, and what it would block is NOT blocked");
+            problems.push(in_file(Severity::Warning, &path, 0, 0, message));
         }
     }
 }

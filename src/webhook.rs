@@ -241,7 +241,7 @@ async fn receive(webhooks: &Webhooks, incoming: &Incoming, body: &mut BodyDataSt
     };
     ticket.keep();
     if let Some(text) = work.for_log {
-        tracing::info!(route = %delivery.route, delivery_id = %delivery.delivery_id, %text, "A webhook was delivered to the log.");
+        tracing::info!(route = %delivery.route, delivery_id = %delivery.delivery_id, ?text, "A webhook was delivered to the log.");
     }
     let (route, delivery_id) = (delivery.route, delivery.delivery_id);
     if inbox.is_some() {

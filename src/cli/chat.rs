@@ -39,6 +39,9 @@ pub(super) async fn run(context: &Context, command: ChatCommand) -> Result<u8, U
         converse(context, client, Some(&config.home), &command.chat).await?;
         return Ok(0);
     }
+    if std::io::stdin().is_terminal() {
+        super::output::note("No gateway runs on this home; this chat is answered here, and ends with it.");
+    }
     let (app, client) = local_gateway(config).await?;
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(app.run(shutdown.clone()));

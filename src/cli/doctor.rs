@@ -102,7 +102,7 @@ async fn store(config: &Config) -> Finding {
                 (Ok(()), Ok(counts)) if counts.outbox_dead + counts.outbox_uncertain > 0 => warning(
                     "store",
                     format!(
-                        "sound; {} replies could not be delivered and {} may or may not have arrived",
+                        "sound; replies given up: {}, of unknown outcome: {}; the log of that time says why",
                         counts.outbox_dead, counts.outbox_uncertain
                     ),
                 ),

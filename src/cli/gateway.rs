@@ -1,5 +1,6 @@
 //! `hookgate gateway run|status|stop`.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
@@ -10,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
+use super::output::note;
 use crate::app::{App, Ended, Options, Summary};
 use crate::config::Config;
 use crate::console::ConsoleFile;
@@ -182,10 +184,18 @@ struct OutboxReport {
 }
 
 async fn status(context: &Context) -> Result<u8, UserError> {
-    let config = context.quiet_config()?;
-    let pid = HomeLock::holder(&config.home);
-    let ready = if pid.is_some() { ask_ready(&config).await } else { None };
-    let counts = counts(&config).await.unwrap_or_default();
+    let (home, config) = context.lenient_config()?;
+    let pid = HomeLock::holder(&home);
+    let ready = if pid.is_some() { ask_ready(&home).await } else { None };
+    let counts = match &config {
+        Some(config) => counts(config).await.unwrap_or_default(),
+        None => {
+            note(
+                "hookgate: the configuration cannot be used (`hookgate config check` lists why), so queues are not shown.",
+            );
+            Counts::default()
+        }
+    };
     let report = Report {
         running: pid.is_some(),
         pid,
@@ -198,14 +208,14 @@ async fn status(context: &Context) -> Result<u8, UserError> {
         ready,
     };
     let code = u8::from(report.ready.as_ref().is_none_or(Ready::is_down));
-    context.output.result(&report, || describe(&config, &report));
+    context.output.result(&report, || describe(&home, &report));
     Ok(code)
 }
 
-fn describe(config: &Config, report: &Report) -> String {
+fn describe(home: &Path, report: &Report) -> String {
     let mut lines = match (&report.pid, &report.ready) {
         (None, _) => {
-            vec![format!("No gateway runs on {}. Start it with `hookgate gateway run`.", config.home.display())]
+            vec![format!("No gateway runs on {}. Start it with `hookgate gateway run`.", home.display())]
         }
         (Some(pid), None) => vec![format!("The gateway (process {pid}) does not answer.")],
         (Some(pid), Some(ready)) => {
@@ -230,8 +240,8 @@ fn describe(config: &Config, report: &Report) -> String {
 }
 
 /// `/ready` of the running gateway, from whichever listener is on.
-async fn ask_ready(config: &Config) -> Option<Ready> {
-    let file = ConsoleFile::read(&config.home)?;
+async fn ask_ready(home: &Path) -> Option<Ready> {
+    let file = ConsoleFile::read(home)?;
     let client = crate::http::loopback_client(ASK);
     for url in [file.url, file.webhook_url].into_iter().flatten() {
         if let Ok(response) = client.get(format!("{url}/ready")).send().await
@@ -251,15 +261,16 @@ async fn counts(config: &Config) -> Option<Counts> {
 }
 
 async fn stop(context: &Context) -> Result<u8, UserError> {
-    let config = context.quiet_config()?;
-    let Some(pid) = HomeLock::holder(&config.home) else {
-        return Err(UserError::failed(format!("No gateway runs on {}.", config.home.display())));
+    let (home, config) = context.lenient_config()?;
+    let drain_timeout = config.map_or(Duration::from_secs(20), |config| config.drain_timeout);
+    let Some(pid) = HomeLock::holder(&home) else {
+        return Err(UserError::failed(format!("No gateway runs on {}.", home.display())));
     };
     let process = i32::try_from(pid).map(Pid::from_raw).map_err(|_| UserError::failed("The lock names no process."))?;
     kill(process, Signal::SIGTERM)
         .map_err(|error| UserError::failed(format!("The gateway (process {pid}) cannot be told to stop: {error}.")))?;
-    let deadline = Instant::now() + config.drain_timeout + STOP_GRACE;
-    while HomeLock::holder(&config.home).is_some() {
+    let deadline = Instant::now() + drain_timeout + STOP_GRACE;
+    while HomeLock::holder(&home).is_some() {
         if Instant::now() > deadline {
             return Err(UserError::failed(format!(
                 "The gateway (process {pid}) was told to stop and has not ended yet."

@@ -26,7 +26,7 @@ const PREVIEW: usize = 80;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum WebhookCommand {
-    /// Add a subscription, or change the one of that name (its secret is kept)
+    /// Add a subscription, or replace the one of that name (its secret is kept)
     #[command(visible_alias = "add")]
     Subscribe(Subscribe),
     /// List routes: where they listen, what they want, and which are off and why
@@ -44,12 +44,12 @@ pub(super) enum WebhookCommand {
     Test {
         /// The route's name
         name: String,
-        /// The body [default: a small test event]
+        /// The body, or @FILE [default: a small event of GitHub's shape]
         #[arg(long, value_name = "JSON")]
         payload: Option<String>,
-        /// The event's type
-        #[arg(long, default_value = "test", value_name = "TYPE")]
-        event: String,
+        /// The event's type [default: the first one the route wants, else test]
+        #[arg(long, value_name = "TYPE")]
+        event: Option<String>,
     },
     /// Remove a subscription
     #[command(visible_alias = "rm")]
@@ -92,7 +92,7 @@ pub(super) async fn run(context: &Context, command: WebhookCommand) -> Result<u8
         WebhookCommand::Subscribe(subscribe) => add(context, &config, subscribe),
         WebhookCommand::List => list(context, &config).await,
         WebhookCommand::Show { name, secret } => show(context, &config, &name, secret).await,
-        WebhookCommand::Test { name, payload, event } => test(context, &config, &name, payload, &event).await,
+        WebhookCommand::Test { name, payload, event } => test(context, &config, &name, payload, event).await,
         WebhookCommand::Remove { name } => {
             let removed = subscriptions::remove(&file(&config), &name).map_err(|error| failed(&error))?;
             context.output.result(&json!({ "removed": removed }), || format!("Removed {removed}."));
@@ -328,14 +328,23 @@ async fn test(
     config: &Config,
     name: &str,
     payload: Option<String>,
-    event: &str,
+    event: Option<String>,
 ) -> Result<u8, UserError> {
     let route = find(config, name).await?;
     let name = route.name.as_str();
-    let body = payload.unwrap_or_else(|| {
-        json!({ "test": true, "event_type": event, "message": "A test delivery from hookgate webhook test" })
-            .to_string()
-    });
+    let wanted = event.or_else(|| route.events.first().cloned()).unwrap_or_else(|| "test".to_owned());
+    // `issues.opened` is the type with the action.
+    let (event, action) = wanted.split_once('.').unwrap_or((&wanted, "opened"));
+    let body = match payload {
+        None => sample(event, action),
+        Some(payload) => match payload.strip_prefix('@') {
+            Some(file) => std::fs::read_to_string(file).map_err(|error| UserError {
+                message: format!("The payload's file {file} cannot be read: {error}."),
+                exit_code: 2,
+            })?,
+            None => payload,
+        },
+    };
     if serde_json::from_str::<serde::de::IgnoredAny>(&body).is_err() {
         return Err(UserError { message: "The payload is not JSON.".into(), exit_code: 2 });
     }
@@ -366,6 +375,31 @@ async fn test(
     let status = response.status();
     let text = response.text().await.unwrap_or_default();
     let answer: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    context.output.result(&json!({ "status": status.as_u16(), "answer": answer }), || format!("{status}: {answer}"));
-    Ok(u8::from(!status.is_success()))
+    let ignored = answer["status"] == "ignored";
+    let report = json!({ "status": status.as_u16(), "answer": answer });
+    context.output.result(&report, || match ignored {
+        true => format!("{status}: the route does not want the event {event}; it wants {}", events(&route)),
+        false => format!("{status}: {answer}"),
+    });
+    Ok(u8::from(!status.is_success() || ignored))
+}
+
+/// A small event of GitHub's shape, with what templates usually name.
+fn sample(event: &str, action: &str) -> String {
+    let title = "A test delivery from hookgate webhook test";
+    let thing = json!({ "number": 1, "title": title, "body": title, "html_url": "https://example.org/1",
+        "state": "open", "user": { "login": "octocat" } });
+    json!({
+        "test": true,
+        "event_type": event,
+        "action": action,
+        "message": title,
+        "repository": { "full_name": "octo/hello-world", "name": "hello-world", "html_url": "https://example.org" },
+        "sender": { "login": "octocat" },
+        "issue": thing,
+        "pull_request": thing,
+        "ref": "refs/heads/main",
+        "commits": [{ "id": "0000000", "message": title, "author": { "name": "octocat" } }],
+    })
+    .to_string()
 }

@@ -436,6 +436,12 @@ fn model(settings: &mut Settings, secrets: &mut Secrets) -> Model {
 
 /// The key of the environment wins over the file's, and then it goes to the file's server.
 fn warn_of_a_foreign_key(settings: &mut Settings) {
+    // The same key in both places, usually `${OPENAI_API_KEY}`, is no surprise to anybody.
+    let in_force = settings.secret("model.api_key");
+    let written = settings.in_file("model.api_key").and_then(|found| text(&found.node).ok());
+    if in_force.zip(written).is_some_and(|(one, other)| one.expose_secret() == other.trim()) {
+        return;
+    }
     let key_wins = settings.winner("model.api_key").is_some_and(|found| found.origin != Origin::File);
     let in_file = settings.in_file("model.api_key").is_some();
     let server_in_file = settings.winner("model.base_url").is_some_and(|found| found.origin == Origin::File);

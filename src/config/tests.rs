@@ -696,6 +696,8 @@ fn the_model_is_what_the_settings_imply() {
     let yaml = "model: {default: m, base_url: 'http://x', api_key: own-key-1}";
     let both = Files { yaml, env: "", process: env }.load();
     assert!(told(&both)[0].contains("OPENAI_API_KEY wins over model.api_key and is sent to model.base_url"));
+    let yaml = "model: {default: m, base_url: 'http://x', api_key: '${OPENAI_API_KEY}'}";
+    assert_eq!(told(&Files { yaml, env: "", process: env }.load()), Vec::<String>::new(), "the same key twice is one");
 }
 
 #[test]

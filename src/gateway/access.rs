@@ -125,7 +125,7 @@ impl Access {
         };
         tracing::warn!(
             platform = %source.platform, chat_id = %chat, user_id = %user,
-            "A message from somebody who is not allowed was dropped; to let them in, {how} in the home's .env."
+            "A message from somebody who is not allowed was dropped; to let them in, {how} in the home's .env and restart."
         );
     }
 }

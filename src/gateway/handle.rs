@@ -417,7 +417,7 @@ impl Gateway {
         let Some(delivery) = &row.accepted.delivery else { return };
         if row.accepted.deliver.contains(&Target::Log) {
             let start: String = answer.chars().take(200).collect();
-            tracing::info!(route = %delivery.route, delivery_id = %delivery.delivery_id, answer = %start, "A webhook was answered.");
+            tracing::info!(route = %delivery.route, delivery_id = %delivery.delivery_id, answer = ?start, "A webhook was answered.");
         }
     }
 

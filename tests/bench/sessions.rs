@@ -57,6 +57,7 @@ async fn turn(store: &SqlStore, number: usize) {
         text: "hello".into(),
         media: Vec::new(),
         quoted: None,
+        addressed: true,
         sent_at: 0,
     };
     let accepted = Accepted { message, deliver: Vec::new(), delivery: None };

@@ -140,11 +140,41 @@ async fn config_check_says_where_and_what_was_meant() -> Result<()> {
     assert_eq!(started.err, format!("hookgate: The configuration cannot be used:\n{list}"));
     let started = on(&bad, &["gateway", "run", "--json"], "").await?;
     assert_eq!((started.code, started.json()?["error"].is_string()), (78, true));
-    for command in [&["chat"][..], &["sessions", "list"], &["gateway", "status"]] {
+    for command in [&["chat"][..], &["sessions", "list"]] {
         let ran = on(&bad, command, "").await?;
         assert_eq!((ran.code, ran.out.as_str()), (78, ""), "{command:?}");
         assert!(ran.err.contains("hookgate config check"), "{}", ran.err);
     }
+    // A gateway that runs on what the file was before can still be asked and stopped.
+    let status = on(&bad, &["gateway", "status"], "").await?;
+    assert_eq!(status.code, 1, "none runs");
+    assert!(status.err.contains("hookgate config check"), "{}", status.err);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_running_gateway_is_asked_and_stopped_although_the_file_was_broken_since() -> Result<()> {
+    let place = Place::new(&World::default().echo()).await?;
+    let mut gateway = place.start().await?;
+    fs::write(place.home.path().join("config.yaml"), "console: {port: many}\n")?;
+    let status = place.run(&["gateway", "status", "--json"]).await?;
+    assert_eq!((status.code, &status.json()?["running"]), (0, &json!(true)), "{status:?}");
+    let stopped = place.run(&["gateway", "stop"]).await?;
+    assert_eq!((stopped.code, gateway.ended().await?.code()), (0, Some(0)), "{stopped:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn code_of_the_reference_that_does_not_run_is_named() -> Result<()> {
+    let home = home("")?;
+    fs::create_dir_all(home.path().join("hooks/guard"))?;
+    fs::write(home.path().join("hooks/guard/HOOK.yaml"), "events: [agent:start]\n")?;
+    let checked = on(&home, &["config", "check"], "").await?.ok()?;
+    assert!(
+        checked.out.contains("gateway hooks are not supported yet") && checked.out.contains("NOT blocked"),
+        "{}",
+        checked.out
+    );
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use async_trait::async_trait;
 use hookgate::session::SessionKey;
-use hookgate::store::{Accepted, Admission, OpenOptions, SessionedMessage, SqlStore, Store, UncertainSends};
+use hookgate::store::{Accepted, Admission, OpenOptions, SessionedMessage, SqlStore, UncertainSends};
 use hookgate_adapters::{ChatType, InboundMessage, Platform, Source};
 use hookgate_hooks::{Directive, Event, Hook, HookError};
 use insta::assert_snapshot;

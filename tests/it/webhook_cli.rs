@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::support::process::Place;
-use crate::support::world::World;
+use crate::support::world::{SECRET, World};
 
 /// What a command did.
 struct Ran {
@@ -195,5 +195,27 @@ async fn a_public_listener_with_an_open_route_does_not_start() -> Result<()> {
     assert_eq!(output.status.code(), Some(78), "W42");
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("routes.open.secret") && told.contains("loopback"), "{told}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_test_sends_what_the_route_wants_and_fills_the_usual_template() -> Result<()> {
+    let route = format!(
+        "issues: {{secret: {SECRET}, events: [issues.opened], prompt: '{{repository.full_name}} {{action}} #{{issue.number}}', \
+         deliver: local, deliver_only: true}}"
+    );
+    let place = Place::new(&World::default().echo().route(&route)).await?;
+    let gateway = place.start().await?;
+    assert_eq!(webhook(&place, &["test", "issues"]).await?.code, 0);
+    assert_eq!(gateway.local.hears("console", 1).await?, ["octo/hello-world opened #1"]);
+    let ignored = webhook(&place, &["test", "issues", "--event", "push"]).await?;
+    assert_eq!(ignored.code, 1);
+    assert!(ignored.out.contains("does not want the event push; it wants issues.opened"), "{}", ignored.out);
+    let file = place.home.path().join("event.json");
+    std::fs::write(&file, r#"{"action": "opened", "issue": {"number": 9}}"#)?;
+    let payload = format!("@{}", file.display());
+    assert_eq!(webhook(&place, &["test", "issues", "--payload", &payload]).await?.code, 0);
+    assert_eq!(gateway.local.hears("console", 2).await?[1], "{repository.full_name} opened #9");
+    assert_eq!(gateway.stop().await?, 0);
     Ok(())
 }
