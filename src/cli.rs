@@ -59,7 +59,7 @@ enum Command {
     Sessions(sessions::SessionsCommand),
     /// Ask for a Telegram bot's token and your user id, check them, and write them into .env
     Setup,
-    /// Print the completions of a shell: hookgate completions bash > /etc/bash_completion.d/hookgate
+    /// Print the completions of a shell, for a file that it reads
     Completions {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
