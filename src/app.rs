@@ -216,7 +216,14 @@ impl App {
 
     /// Runs until `shutdown`, then stops: adapters no longer hear, turns get the drain time, replies are sent or kept.
     pub async fn run(self, shutdown: CancellationToken) -> Result<Ended, UserError> {
-        self.gateway.recover().await.map_err(|error| store_error(&error))?;
+        match self.gateway.recover().await {
+            Ok(()) => {}
+            Err(StoreError::Damaged(why)) => {
+                tracing::error!(%why, "The database is damaged; the next start repairs it.");
+                return Ok(Ended::Damaged);
+            }
+            Err(error) => return Err(store_error(&error)),
+        }
         let listening = CancellationToken::new();
         let serving = CancellationToken::new();
         let tasks = TaskTracker::new();

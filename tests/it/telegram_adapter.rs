@@ -436,6 +436,23 @@ async fn what_waited_too_long_is_skipped_and_counted() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_wrong_skips_nothing() -> Result<()> {
+    let telegram = FakeTelegram::start().await;
+    let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())?;
+    let days = 24 * 3600;
+    telegram.alice().sends(json!({"text": "three days", "date": now - 3 * days}));
+    let mut line = Line::new(&telegram, options(&telegram));
+    line.listen();
+    assert_eq!(line.hears().await?.text, "three days", "Telegram keeps nothing for so long");
+    line.everything_is_confirmed().await?;
+    telegram.wait_until("a long poll waits", FakeTelegram::is_polled).await?;
+    telegram.alice().sends(json!({"text": "live", "date": now - days - 3600}));
+    assert_eq!(line.hears().await?.text, "live", "only what waited for the start can be too old");
+    line.everything_is_confirmed().await?;
+    line.stop().await
+}
+
+#[tokio::test]
 async fn the_outcome_of_a_send_is_told_exactly() -> Result<()> {
     let telegram = FakeTelegram::start().await;
     let line = Line::new(&telegram, options(&telegram));

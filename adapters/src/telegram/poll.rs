@@ -33,6 +33,9 @@ const OFFSET_LIFETIME: Duration = Duration::from_secs(6 * 24 * 3600);
 /// How many different kinds or chats are remembered as already logged.
 const MOST_REMEMBERED: usize = 1000;
 
+/// Telegram forgets updates after a day. One that seems much older was heard by a clock that is wrong, and is not skipped.
+const KEPT_BY_TELEGRAM: Duration = Duration::from_secs(36 * 3600);
+
 /// One run of [`crate::Adapter::listen`].
 pub(super) struct Listener<'a> {
     pub(super) adapter: &'a TelegramAdapter,
@@ -44,6 +47,8 @@ pub(super) struct Listener<'a> {
     pub(super) backoff: Backoff,
     cursor: Cursor,
     too_old: usize,
+    /// What is heard waited for the start; afterwards nothing is too old.
+    backlog: bool,
     logged: HashSet<String>,
 }
 
@@ -80,6 +85,7 @@ impl<'a> Listener<'a> {
             backoff,
             cursor: Cursor::default(),
             too_old: 0,
+            backlog: true,
             logged: HashSet::new(),
         }
     }
@@ -211,6 +217,7 @@ impl<'a> Listener<'a> {
         }
         if updates.len() < usize::from(BATCH) {
             self.report_too_old();
+            self.backlog = false;
         }
         Some(())
     }
@@ -287,7 +294,8 @@ impl<'a> Listener<'a> {
     fn is_too_old(&self, message: &InboundMessage) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let said = Duration::from_millis(u64::try_from(message.sent_at).unwrap_or(0));
-        now.saturating_sub(said) > self.adapter.options.max_update_age
+        let age = now.saturating_sub(said);
+        self.backlog && age > self.adapter.options.max_update_age && age < KEPT_BY_TELEGRAM
     }
 
     fn report_too_old(&mut self) {
