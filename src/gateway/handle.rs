@@ -156,7 +156,7 @@ impl Gateway {
         match commands::find(&call.name).map(|entry| entry.command) {
             Some(Command::New) => self.begin_session(row, key, lane).await,
             Some(Command::Stop) => {
-                let running = self.0.lanes.current(key).filter(|current| current.id != row.id);
+                let running = self.0.lanes.current(key).filter(|current| current.id < row.id);
                 if let Some(current) = &running {
                     current.stop.cancel();
                 }
