@@ -37,6 +37,11 @@ pub(crate) enum Mark {
 const RULE: &str = "———";
 /// Longer addresses are shown, not hidden behind a link.
 const LONGEST_LINK: usize = 1000;
+/// The deepest list that is still shown deeper than the one around it.
+const DEEPEST_INDENT: usize = 8;
+/// A table that takes more spaces than this for columns of equal width is shown without: one long cell would make each of
+/// many rows as long.
+const MOST_PADDING: usize = 4000;
 
 /// Nothing a person would see: white space, control characters, fillers and marks for joining and direction.
 pub(crate) fn is_blank(text: &str) -> bool {
@@ -334,7 +339,7 @@ impl<'s> Writer<'s> {
 
     fn newline(&mut self, indent: usize) {
         self.put("\n", false);
-        self.put(&"  ".repeat(indent), false);
+        self.put(&"  ".repeat(indent.min(DEEPEST_INDENT)), false);
     }
 
     /// A line's end inside a paragraph. Outside of lists and quotes the next line keeps its indentation.
@@ -437,18 +442,26 @@ impl<'s> Writer<'s> {
         self.put(&format!("\n{ticks}"), true);
     }
 
-    /// The cells as columns of equal width, in a block of code.
+    /// The cells as columns, in a block of code. They are of equal width unless that takes more than [`MOST_PADDING`].
     fn table(&mut self) {
         self.runs = std::mem::take(&mut self.outside_table);
         let columns = self.table.iter().map(Vec::len).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns)
+        let mut widths: Vec<usize> = (0..columns)
             .map(|column| {
                 self.table.iter().filter_map(|row| row.get(column)).map(|cell| width(cell)).max().unwrap_or(0)
             })
             .collect();
+        let text: usize = self.table.iter().flatten().map(|cell| width(cell)).sum();
+        let full = widths.iter().sum::<usize>().saturating_mul(self.table.len());
+        if full.saturating_sub(text) > MOST_PADDING {
+            widths.fill(1);
+        }
         let mut lines = Vec::new();
         for (index, row) in self.table.iter().enumerate() {
-            let cells = row.iter().zip(&widths).map(|(cell, full)| format!("{cell}{}", " ".repeat(full - width(cell))));
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, full)| format!("{cell}{}", " ".repeat(full.saturating_sub(width(cell)))));
             lines.push(cells.collect::<Vec<_>>().join(" | ").trim_end().to_owned());
             if index == 0 {
                 lines.push(widths.iter().map(|width| "-".repeat(*width)).collect::<Vec<_>>().join("-+-"));
@@ -545,6 +558,21 @@ mod tests {
             if names.is_empty() { run.text } else { format!("⟨{}⟩{}⟨⟩", names.join(" "), run.text) }
         };
         read(markdown).into_iter().filter(|run| !run.plain_only).map(show).collect()
+    }
+
+    #[test]
+    fn hostile_markdown_does_not_grow() {
+        let long = "x".repeat(3000);
+        let table = format!("|a|b|\n|-|-|\n|{long}|1|\n{}", "|y|2|\n".repeat(500));
+        let shown = plain(&table);
+        assert!(shown.starts_with("a | b\n--+--\nxxx"), "{}", &shown[..40]);
+        assert!(shown.contains("\ny | 2\n"));
+        let list = format!("{}a\n{}", "- ".repeat(1500), "b\n".repeat(1500));
+        let quote = format!("{}a\n{}", ">".repeat(1500), "b\n".repeat(1500));
+        for hostile in [table, list, quote] {
+            let shown = plain(&hostile).len();
+            assert!(shown < 10 * hostile.len(), "{} became {shown} bytes", hostile.len());
+        }
     }
 
     #[test]
