@@ -18,7 +18,6 @@ mod texts;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -109,7 +108,6 @@ struct Inner {
     tasks: TaskTracker,
     /// How many messages and sends are under way.
     busy: watch::Sender<usize>,
-    recovered: AtomicBool,
     serves_webhooks: bool,
 }
 
@@ -174,7 +172,6 @@ impl Gateway {
             abort,
             tasks: TaskTracker::new(),
             busy: watch::Sender::new(0),
-            recovered: AtomicBool::new(false),
             serves_webhooks,
             store,
             hooks,
@@ -336,11 +333,6 @@ impl Gateway {
         &self.0.health
     }
 
-    /// Whether what an earlier run left unfinished has been taken up.
-    pub fn has_recovered(&self) -> bool {
-        self.0.recovered.load(Ordering::Acquire)
-    }
-
     /// Begins no new message; those under way go on.
     pub fn drain(&self) {
         self.0.draining.cancel();
@@ -351,17 +343,11 @@ impl Gateway {
     pub async fn stop(&self, deadline: Instant) -> bool {
         self.drain();
         self.0.tasks.close();
-        let in_time = tokio::time::timeout_at(deadline.into(), self.quiet()).await.is_ok();
+        let in_time = tokio::time::timeout_at(deadline.into(), self.idle()).await.is_ok();
         self.0.abort.cancel();
         // What is left ends at its next await; a send under way is given a moment to be recorded.
         let _ = tokio::time::timeout(Duration::from_secs(2), self.0.tasks.wait()).await;
         in_time
-    }
-
-    /// All tasks have ended, but for those that only wait to send again later.
-    async fn quiet(&self) {
-        let mut busy = self.0.busy.subscribe();
-        let _ = busy.wait_for(|count| *count == 0).await;
     }
 
     fn busy(&self) -> Busy {

@@ -20,8 +20,6 @@ const EXPIRES_AFTER: Duration = Duration::from_secs(24 * 3600);
 const TRIES_BEFORE_EXPIRY: i64 = 3;
 /// The longest pause between two attempts that the platform did not ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A stored time further ahead than this is not believed.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The chats that are being sent to, and those who wait for a delivery to be settled.
 #[derive(Debug, Default)]
@@ -178,7 +176,7 @@ impl Gateway {
                     NextSend::NotBefore(time) => {
                         drop(busy.take());
                         let wait = u64::try_from(time - gateway.0.clock.now()).unwrap_or(0);
-                        let wait = Duration::from_millis(wait).min(LONGEST_WAIT);
+                        let wait = Duration::from_millis(wait);
                         tokio::select! {
                             () = tokio::time::sleep(wait) => busy = Some(gateway.busy()),
                             () = gateway.0.abort.cancelled() => {}

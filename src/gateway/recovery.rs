@@ -1,8 +1,6 @@
 //! What an earlier run left unfinished is taken up again: messages in their order, replies that wait, and sends whose
 //! outcome nobody knows (`spec/decisions.md` §6).
 
-use std::sync::atomic::Ordering;
-
 use hookgate_adapters::{ChatTarget, Platform};
 
 use super::{Gateway, Order, is_command};
@@ -47,7 +45,6 @@ impl Gateway {
                 self.dispatch(id, &key, order);
             }
         }
-        self.0.recovered.store(true, Ordering::Release);
         Ok(())
     }
 }
