@@ -267,7 +267,7 @@ async fn polls_never_overlap_whatever_breaks() -> Result<()> {
     let mut line = Line::open(&telegram).await?;
     let internal = Fault::Refuse(500, "Internal Server Error".to_owned());
     let ways = [Fault::DropBefore, Fault::Page(502), internal, Fault::DropAfter, Fault::Garbage, Fault::RetryAfter(0)];
-    for (count, fault) in ways.iter().cycle().take(20).enumerate() {
+    for (count, fault) in ways.iter().cycle().take(12).enumerate() {
         telegram.fail("getUpdates", [fault.clone()]);
         // Wakes the poll that waits, so that the next one meets the fault.
         telegram.alice().says(&count.to_string());
@@ -278,6 +278,29 @@ async fn polls_never_overlap_whatever_breaks() -> Result<()> {
     line.stop().await?;
     assert_eq!(telegram.overlaps(), 0);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_wait_is_not_asked_without_a_pause() -> Result<()> {
+    let telegram = FakeTelegram::start().await;
+    let first_retry = Duration::from_millis(100);
+    let mut line = Line::new(&telegram, TelegramOptions { first_retry, ..options(&telegram) });
+    line.listen();
+    telegram.wait_until("a poll waits", FakeTelegram::is_polled).await?;
+    telegram.keep_failing("getUpdates", Fault::Empty);
+    telegram.alice().says("wake up");
+    line.hears().await?;
+    let polls = || telegram.calls_of("getUpdates");
+    let before = polls().len();
+    telegram.wait_until("it was asked again", |fake| fake.calls_of("getUpdates").len() >= before + 4).await?;
+    for pair in polls()[before..].windows(2) {
+        assert!(pair[1].at - pair[0].at >= first_retry, "{:?}", pair[1].at - pair[0].at);
+    }
+    telegram.heal("getUpdates");
+    telegram.alice().says("still there?");
+    assert_eq!(line.hears().await?.text, "still there?");
+    line.becomes(AdapterState::Connected).await?;
+    line.stop().await
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// An idle connection is not kept longer than servers and routers keep theirs: a request on one that died in the
 /// meantime would end with an unknown outcome.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Where Telegram, or a server before it, asks to wait for no time at all: retries must not become a loop without a pause.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 /// No answer of the methods called here comes near this size.
 const MAX_ANSWER_BYTES: usize = 32 * 1024 * 1024;
 
@@ -186,7 +188,8 @@ impl Api {
             description,
             retry_after: parameter("retry_after")
                 .and_then(Value::as_f64)
-                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .map(|wait| wait.max(SHORTEST_WAIT)),
             migrated_to: parameter("migrate_to_chat_id").and_then(Value::as_i64),
         }))
     }
@@ -289,6 +292,11 @@ mod tests {
             panic!()
         };
         assert_eq!((refusal.code, refusal.retry_after), (429, Some(Duration::from_secs(7))));
+        for none in ["0", "0.0", "0.001"] {
+            let answer = format!(r#"{{"ok":false,"error_code":429,"parameters":{{"retry_after":{none}}}}}"#);
+            let Err(Failure::Refused(refusal)) = read(429, &answer) else { panic!() };
+            assert_eq!(refusal.retry_after, Some(Duration::from_secs(1)), "no loop without a pause");
+        }
         assert!(matches!(read(404, "nginx"), Err(Failure::NotSent(_))));
         let Err(Failure::Refused(refusal)) = read(401, r#"{"ok":false,"error_code":401,"description":"Unauthorized"}"#)
         else {

@@ -28,6 +28,8 @@ const BATCH: u8 = 100;
 pub(super) const CALL_DEADLINE: Duration = Duration::from_secs(15);
 /// How long a stop may take to tell Telegram what was handled.
 const CONFIRM_DEADLINE: Duration = Duration::from_secs(1);
+/// The longest wait before a poll that is believed to have been asked for; a poll too early does no harm.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Telegram gives new updates random ids when a bot had none for a week; an offset must not outlive that.
 const OFFSET_LIFETIME: Duration = Duration::from_secs(6 * 24 * 3600);
 /// How many different kinds or chats are remembered as already logged.
@@ -160,6 +162,13 @@ impl<'a> Listener<'a> {
                     self.connected();
                     if waits || !updates.is_empty() {
                         self.backoff.reset();
+                    }
+                    let first_retry = self.adapter.options.first_retry;
+                    if waits && updates.is_empty() && begun.elapsed() < first_retry {
+                        // A server that does not wait for updates must not be asked without a pause.
+                        if self.pause(first_retry).await.is_none() {
+                            return;
+                        }
                     }
                     waits = true;
                     let before = self.cursor.next;
@@ -336,7 +345,8 @@ impl<'a> Listener<'a> {
                 self.backoff.next(),
             ),
             Failure::Refused(Refusal { retry_after: Some(wait), .. }) => {
-                (AdapterState::Connecting, format!("Telegram asks to wait {} s", wait.as_secs()), *wait)
+                let wait = (*wait).min(LONGEST_WAIT);
+                (AdapterState::Connecting, format!("Telegram asks to wait {} s", wait.as_secs()), wait)
             }
             Failure::Refused(refusal) => {
                 (AdapterState::Failed, format!("Telegram refuses: {}", refusal.description), self.backoff.next())

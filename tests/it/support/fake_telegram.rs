@@ -58,6 +58,8 @@ pub(crate) enum Fault {
     HangAfter,
     /// It is done and the answer is 200 with a body that is not JSON.
     Garbage,
+    /// An answer at once with an empty list. Nothing is done.
+    Empty,
 }
 
 /// One call as it came in.
@@ -613,6 +615,7 @@ impl World {
             Some(Fault::Page(status)) => return Outcome::Page(*status, "<html><body>nginx</body></html>"),
             Some(Fault::DropBefore) => return Outcome::Drop,
             Some(Fault::HangBefore) => return Outcome::Hang,
+            Some(Fault::Empty) => return Outcome::Answer(200, json!({"ok": true, "result": []})),
             Some(Fault::Slow(time)) => tokio::time::sleep(*time).await,
             _ => {}
         }
