@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::future::{Ready, ready};
 use std::io;
 use std::str::FromStr as _;
 use std::sync::{Arc, OnceLock};
@@ -82,8 +83,8 @@ impl Place {
     }
 
     /// A server keeps its databases apart; another one in place of this is known by its owner.
-    pub(super) fn identity(&self) -> Option<(u64, u64)> {
-        None
+    pub(super) fn identity(&self) -> Ready<Option<(u64, u64)>> {
+        ready(None)
     }
 
     /// A server repairs itself or is repaired by a person.

@@ -40,8 +40,6 @@ pub(in super::super) struct Database {
     readers: Option<Pool>,
     /// `None` when it was opened for reading only.
     writer: Option<Writer>,
-    /// What was opened, to notice when another takes its place.
-    identity: Option<(u64, u64)>,
 }
 
 impl Database {
@@ -50,14 +48,14 @@ impl Database {
         let (mut conn, last_id) = connect(&place).await?;
         let ids = Ids::after(last_id);
         place.own(&mut conn, ids.next(clock.now())).await.map_err(|error| place.explain(&error))?;
-        let writer = Writer::start(place.clone(), conn, clock.clone(), Arc::new(ids));
+        let writer = Writer::start(place.clone(), conn, clock.clone(), Arc::new(ids)).await;
         let readers = Some(place.readers());
-        Ok(Self { identity: place.identity(), readers, writer: Some(writer), place, clock })
+        Ok(Self { readers, writer: Some(writer), place, clock })
     }
 
     /// For listing only; without readers every listing is empty.
     pub(super) fn reading(place: Place, readers: Option<Pool>) -> Self {
-        Self { identity: place.identity(), readers, writer: None, clock: Clock::system(), place }
+        Self { readers, writer: None, clock: Clock::system(), place }
     }
 
     fn now(&self) -> i64 {
@@ -272,11 +270,6 @@ impl Store for Database {
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        // A file that was deleted can still be written, and is lost with the process.
-        if self.place.identity() != self.identity {
-            let place = &self.place;
-            return Err(StoreError::Unavailable(format!("{place} was deleted or replaced while it was in use")));
-        }
         let written = self.write((), |tx, nothing| Box::pin(status::probe(tx, nothing))).await?;
         match self.read(status::probed).await? {
             Some(read) if read >= written => Ok(()),

@@ -131,11 +131,12 @@ impl Job {
 
 impl Writer {
     /// Starts the writer on an open connection.
-    pub(super) fn start(place: Place, conn: Conn, clock: Clock, ids: Arc<Ids>) -> Self {
+    pub(super) async fn start(place: Place, conn: Conn, clock: Clock, ids: Arc<Ids>) -> Self {
         let (messages_tx, messages_rx) = mpsc::channel(QUEUE);
         let commits = Arc::new(AtomicU64::new(0));
         let tx = Some(Tx { conn, clock: clock.clone(), ids: Arc::clone(&ids) });
-        let link = Link { place, clock, ids, tx, outage: None };
+        let opened = place.identity().await;
+        let link = Link { place, opened, clock, ids, tx, outage: None };
         tokio::spawn(Task { link, messages_rx, closing: Vec::new(), commits: Arc::clone(&commits) }.run());
         Self { messages_tx, commits }
     }
@@ -322,6 +323,8 @@ impl Task {
 /// The connection that writes, which is opened again when it broke.
 struct Link {
     place: Place,
+    /// What was opened, to notice when another takes its place.
+    opened: Option<(u64, u64)>,
     clock: Clock,
     ids: Arc<Ids>,
     /// `None` after a failure that leaves the connection in doubt.
@@ -340,6 +343,15 @@ struct Outage {
 
 impl Link {
     async fn transaction(&mut self, jobs: &mut [Job]) -> Result<(), Broken> {
+        // A file that was deleted can still be written, and all of it is lost with the process.
+        if self.place.identity().await != self.opened {
+            let why = format!(
+                "{} was deleted or replaced while it was in use; put it back, or restart hookgate to go on with what is \
+                 there now",
+                self.place
+            );
+            return Err(Broken::Undone(Failure::Refused(StoreError::Unavailable(why))));
+        }
         let mut tx = self.connected().await.map_err(Broken::Undone)?;
         let done = transaction(&mut tx, jobs).await;
         let keeps = match &done {

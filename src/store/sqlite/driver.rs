@@ -92,8 +92,8 @@ impl Place {
     }
 
     /// The file's identity, to notice that it was deleted or replaced under a running gateway.
-    pub(super) fn identity(&self) -> Option<(u64, u64)> {
-        fs::metadata(&self.path).ok().map(|file| (file.dev(), file.ino()))
+    pub(super) async fn identity(&self) -> Option<(u64, u64)> {
+        tokio::fs::metadata(&self.path).await.ok().map(|file| (file.dev(), file.ino()))
     }
 
     /// Leaves word for the next start that the database is damaged.

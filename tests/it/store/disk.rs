@@ -181,13 +181,27 @@ async fn a_full_disk_is_said_and_overcome() {
 }
 
 #[tokio::test]
-async fn a_deleted_database_is_noticed() {
+async fn nothing_is_taken_into_a_database_that_was_deleted_or_replaced() {
     let home = Home::new("sqlite:hookgate.db");
     let store = home.open().await;
+    store.accept(message("1", 1)).await.unwrap();
+    let aside = home.path().join("aside.db");
+    std::fs::rename(home.database(), &aside).unwrap();
+    for what_is_there in ["nothing", "another file"] {
+        for _ in 0..2 {
+            let error = store.accept(message("1", 2)).await.unwrap_err();
+            assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("put it back")), "{error:?}");
+            assert!(matches!(store.probe().await, Err(StoreError::Unavailable(_))), "{what_is_there}");
+        }
+        std::fs::write(home.database(), "").unwrap();
+    }
+    assert_eq!(std::fs::read(home.database()).unwrap(), b"", "what lies there now is left alone");
+
+    std::fs::rename(&aside, home.database()).unwrap();
     store.probe().await.unwrap();
-    std::fs::remove_file(home.database()).unwrap();
-    let error = store.probe().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("deleted")), "{error:?}");
+    store.accept(message("1", 2)).await.unwrap();
+    store.close().await;
+    assert_eq!(home.open().await.counts().await.unwrap().inbox_waiting, 2);
 }
 
 #[tokio::test]
