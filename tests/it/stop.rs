@@ -458,6 +458,34 @@ async fn a_full_disk_keeps_everything_with_its_sender_until_there_is_room() {
     .await;
 }
 
+#[tokio::test]
+async fn a_database_moved_away_under_the_gateway_takes_nothing_until_it_is_back() {
+    survive(World::default().route(NOTE), async |t| {
+        let alice = t.telegram.alice();
+        let process = t.start_listening().await?;
+        let aside = t.home.path().join("aside.db");
+        fs::rename(t.database_file(), &aside)?;
+        let body = json!({ "text": "disk 100% full" });
+        for _ in 0..3 {
+            let refused = process.webhooks.github("note", "alert", "d-1", &body).await?;
+            assert_eq!(refused.parts(), (503, json!({ "error": "The gateway cannot store now" })));
+            let ready = process.webhooks.get("/ready").await?;
+            assert_eq!((ready.status, ready.json::<Value>()?["store"].clone()), (503, json!("failed")));
+        }
+        assert!(t.log().contains("was deleted or replaced while it was in use; put it back, or restart hookgate"));
+
+        fs::rename(&aside, t.database_file())?;
+        let again = process.webhooks.github("note", "alert", "d-1", &body).await?;
+        assert_eq!(again.status, 200, "{again:?}");
+        assert_eq!(alice.hears().await?.text, "disk 100% full");
+        t.rests().await?;
+        assert_eq!(process.webhooks.get("/ready").await?.status, 200);
+        assert_eq!(process.stop().await?, 0);
+        Ok(())
+    })
+    .await;
+}
+
 /// Fills pages of the database that hold nothing but this text with something else; how many.
 fn damage(place: &Place, text: &str) -> Result<usize> {
     const PAGE: usize = 4096;
