@@ -216,10 +216,19 @@ pub struct Finish {
 pub struct Finished {
     /// The stored parts, in order.
     pub outbox: Vec<OutboxId>,
-    /// The messages closed by `close_waiting_before`.
-    pub closed: Vec<InboxId>,
+    /// The messages closed by `close_waiting_before`, in order.
+    pub closed: Vec<Closed>,
     /// The session ended by `end_session`.
     pub ended_session: Option<String>,
+}
+
+/// A message that will not be answered any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// Which.
+    pub id: InboxId,
+    /// What was said; `None` when what was stored cannot be read.
+    pub message: Option<Box<InboundMessage>>,
 }
 
 /// A stored part, claimed for sending.

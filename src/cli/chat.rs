@@ -133,6 +133,8 @@ async fn converse(
                 None => input = None,
             },
             event = events.next() => match event {
+                // What was missed is read again, as after the gateway was away.
+                Some(ChatEvent::Reload) => events = come_back(&mut client, home, chat, &mut pending).await?,
                 Some(event) => take(event, &mut pending, context, interactive),
                 None => events = come_back(&mut client, home, chat, &mut pending).await?,
             },

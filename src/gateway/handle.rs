@@ -373,15 +373,19 @@ impl Gateway {
         let targets: Vec<ChatTarget> = finish.replies.iter().map(|reply| reply.target.clone()).collect();
         let finished = self.until_stored(|| self.0.store.finish(row.id, finish.clone())).await??;
         targets.iter().for_each(|target| self.send_waiting(target));
-        self.settled(row, finish.replies.len());
+        self.settled(&row.accepted.message, finish.replies.len());
+        finished
+            .closed
+            .iter()
+            .filter_map(|closed| closed.message.as_deref())
+            .for_each(|message| self.settled(message, 0));
         Some(finished)
     }
 
     /// Tells the platform that the message is through, with so many replies on their way.
-    fn settled(&self, row: &InboxRow, replies: usize) {
-        let source = &row.accepted.message.source;
-        if let Some(adapter) = self.0.adapters.get(&source.platform) {
-            adapter.settled(&source.reply_target(), &row.accepted.message.message_id, replies);
+    fn settled(&self, message: &InboundMessage, replies: usize) {
+        if let Some(adapter) = self.0.adapters.get(&message.source.platform) {
+            adapter.settled(&message.source.reply_target(), &message.message_id, replies);
         }
     }
 

@@ -78,6 +78,26 @@ async fn chat_joins_a_running_gateway() -> Result<()> {
 }
 
 #[tokio::test]
+async fn chat_ends_when_a_reset_closes_what_waits() -> Result<()> {
+    let place =
+        Place::with(&World::default().without_telegram(), FakeTelegram::start().await, FakeModel::start().await)?;
+    place.model.holds("never said");
+    let gateway = place.start().await?;
+    let mut child = place.command(&["chat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut input = child.stdin.take().context("a pipe")?;
+    input.write_all(b"one\n")?;
+    place.model.is_asked(1).await;
+    input.write_all(b"two\nthree\n/new\n")?;
+    drop(input);
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output());
+    let output = tokio::time::timeout(Duration::from_secs(5), output).await.context("the chat goes on")???;
+    let said = String::from_utf8(output.stdout)?;
+    assert!(output.status.success() && said.contains('2') && said.lines().count() == 1, "{said:?}");
+    assert_eq!(gateway.stop().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
 async fn chat_waits_for_a_gateway_that_is_started_again() -> Result<()> {
     let place =
         Place::with(&World::default().without_telegram(), FakeTelegram::start().await, FakeModel::echo().await)?;

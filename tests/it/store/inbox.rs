@@ -118,7 +118,9 @@ async fn a_reset_closes_what_waits_before_it_and_nothing_else() {
         store.claim(ids[0]).await.unwrap().unwrap();
         let finish = Finish { close_waiting_before: true, ..Finish::default() };
         let finished = store.finish(ids[3], finish).await.unwrap().unwrap();
-        assert_eq!(finished.closed, [ids[1], ids[2]]);
+        assert_eq!(finished.closed.iter().map(|closed| closed.id).collect::<Vec<_>>(), [ids[1], ids[2]]);
+        let said = |n: usize| finished.closed[n].message.as_ref().map(|said| said.message_id.clone());
+        assert_eq!([said(0), said(1)].map(Option::unwrap), [1, 2].map(|n| message("1", n).accepted.message.message_id));
         assert_eq!(store.claim(ids[1]).await.unwrap(), None);
         assert!(store.claim(ids[4]).await.unwrap().is_some(), "what came later goes on");
         assert!(store.claim(other).await.unwrap().is_some(), "other conversations go on");

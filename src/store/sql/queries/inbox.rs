@@ -6,7 +6,7 @@ use sqlx::AssertSqlSafe;
 
 use super::{Conn, Db, Result, Tx, deliveries, outbox, placeholders, runs, sessions, text};
 use crate::session::SessionKey;
-use crate::store::{Accepted, Admission, Finish, Finished, InboxId, InboxRow};
+use crate::store::{Accepted, Admission, Closed, Finish, Finished, InboxId, InboxRow};
 
 /// A message as it is stored.
 pub(in super::super) struct Offer {
@@ -159,24 +159,33 @@ pub(in super::super) async fn finish(tx: &mut Tx, (id, finish): &(InboxId, Finis
     Ok(Some(finished))
 }
 
-async fn close_waiting_before(tx: &mut Tx, key: &SessionKey, before: InboxId) -> Result<Vec<InboxId>> {
-    let now = tx.now();
-    let mut closed: Vec<(i64, Option<i64>)> = sqlx::query_as::<Db, _>(
-        "update inbox set state = 'done', done_at = $3, payload = '' \
-         where session_key = $1 and done_at is null and state = 'waiting' and id < $2 returning id, delivery",
+async fn close_waiting_before(tx: &mut Tx, key: &SessionKey, before: InboxId) -> Result<Vec<Closed>> {
+    // Read first: the update empties what was stored.
+    let mut closed: Vec<(i64, Option<i64>, String)> = sqlx::query_as::<Db, _>(
+        "select id, delivery, payload from inbox \
+         where session_key = $1 and done_at is null and state = 'waiting' and id < $2",
     )
     .bind(text(key.as_str()))
     .bind(before.0)
-    .bind(now)
     .fetch_all(&mut tx.conn)
     .await?;
+    sqlx::query(
+        "update inbox set state = 'done', done_at = $3, payload = '' \
+         where session_key = $1 and done_at is null and state = 'waiting' and id < $2",
+    )
+    .bind(text(key.as_str()))
+    .bind(before.0)
+    .bind(tx.now())
+    .execute(&mut tx.conn)
+    .await?;
     closed.sort_unstable();
-    for (_, delivery) in &closed {
+    for (_, delivery, _) in &closed {
         if let Some(delivery) = delivery {
             deliveries::settle(tx, *delivery, Some("the conversation was reset before it was its turn")).await?;
         }
     }
-    Ok(closed.into_iter().map(|(id, _)| InboxId(id)).collect())
+    let message = |payload: &str| Some(Box::new(serde_json::from_str::<Accepted>(payload).ok()?.message));
+    Ok(closed.iter().map(|(id, _, payload)| Closed { id: InboxId(*id), message: message(payload) }).collect())
 }
 
 /// At start: what ran waits again. All that wait, in order.
