@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use hookgate_hooks::{Directive, EVENTS, Event, Fires, Hook, HookError};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::support::world::{Town, World, run_test};
 
@@ -571,6 +572,59 @@ async fn a_slow_hook_holds_up_its_own_chat_only() {
         Ok(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_stop_held_up_by_a_hook_does_not_stop_what_was_said_after_it() {
+    let gate = Arc::new(Gate { asked: Semaphore::new(0), opened: Semaphore::new(0) });
+    run_test(World::default().hook(Arc::clone(&gate) as Arc<dyn Hook>), async |t| {
+        let alice = t.telegram.alice();
+        t.model.holds("one").holds("two");
+        alice.says("first");
+        t.model.is_asked(1).await;
+        let stop = alice.says("/stop");
+        gate.asked.acquire().await?.forget();
+        t.model.release();
+        assert_eq!(alice.hears().await?.text, "one");
+        let second = alice.says("second");
+        t.model.is_asked(2).await;
+        gate.opened.add_permits(1);
+        let heard = alice.hears().await?;
+        assert_eq!((heard.text.as_str(), heard.reply_to), ("Nothing is running.", Some(stop.message_id)));
+        t.model.release();
+        let heard = alice.hears().await?;
+        assert_eq!((heard.text.as_str(), heard.reply_to), ("two", Some(second.message_id)));
+        Ok(())
+    })
+    .await;
+}
+
+/// Decides about `/stop` once it is opened.
+struct Gate {
+    asked: Semaphore,
+    opened: Semaphore,
+}
+
+#[async_trait]
+impl Hook for Gate {
+    fn name(&self) -> &str {
+        "gate"
+    }
+
+    fn subscriptions(&self) -> &[String] {
+        static EVENTS: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| vec!["command:stop".to_owned()]);
+        &EVENTS
+    }
+
+    fn decides(&self) -> bool {
+        true
+    }
+
+    async fn decide(&self, _event: &Event, _payload: Arc<Value>) -> Result<Option<Directive>, HookError> {
+        self.asked.add_permits(1);
+        self.opened.acquire().await.expect("never closed").forget();
+        Ok(None)
+    }
 }
 
 /// Takes its time for the text `slow`.
