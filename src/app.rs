@@ -27,7 +27,7 @@ use crate::status::{Ready, StatusSource};
 use crate::store::lock::{HomeLock, LockError};
 use crate::store::{OpenOptions, SqlStore, Store, StoreError};
 use crate::webhook::subscriptions::{FILE_NAME, Subscriptions};
-use crate::webhook::{self, Limits, MissingTold, Webhooks};
+use crate::webhook::{self, BodyBudget, Limits, MissingTold, Webhooks};
 
 /// Observers get so long to hear the last events.
 const HOOKS_AT_STOP: Duration = Duration::from_secs(2);
@@ -348,6 +348,7 @@ fn webhooks(config: &Config, gateway: &Gateway, store: &Arc<dyn Store>, clock: &
         ),
         clock: clock.clone(),
         max_body_bytes: config.webhook.max_body_bytes,
+        bodies: BodyBudget::new(config.webhook.max_body_bytes),
         rate_limit: config.webhook.rate_limit,
         deliver_wait: config.webhook.deliver_wait,
         trusted_proxies: config.webhook.trusted_proxies.clone(),

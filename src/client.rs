@@ -88,14 +88,19 @@ impl GatewayClient {
         }
     }
 
-    /// Says something; the same id twice is said once.
-    pub(crate) async fn say(&self, say: &Say) -> Result<(), NotSaid> {
+    /// Says something; the same id twice is said once. How many replies it got, if it was said before and is through.
+    pub(crate) async fn say(&self, say: &Say) -> Result<Option<usize>, NotSaid> {
         let request = self.http.post(format!("{}/api/messages", self.url)).json(say);
         let response = request.bearer_auth(self.token.expose_secret()).send().await;
         let response = response.map_err(|error| NotSaid::Away(away(&error)))?;
         let status = response.status();
         if status.is_success() {
-            return Ok(());
+            #[derive(Deserialize)]
+            struct Said {
+                replies: Option<usize>,
+            }
+            let said: Said = response.json().await.map_err(|error| NotSaid::Away(away(&error)))?;
+            return Ok(said.replies);
         }
         let error = refused(status, response.json().await.ok().as_ref());
         Err(if status.is_server_error() { NotSaid::Away(error) } else { NotSaid::Refused(error) })

@@ -32,6 +32,7 @@ use crate::webhook::route::{Route, RouteDefaults};
 
 pub use home::{Home, resolve_home};
 pub use schema::json_schema;
+pub(crate) use show::address;
 pub use show::{redacted_json, redacted_yaml};
 
 /// The effective configuration.
@@ -359,7 +360,7 @@ pub fn load(options: LoadOptions) -> Loaded {
 
 /// The text of a file; `None` when there is no such file or it cannot be read, which is an error.
 fn read_file(path: &Path, problems: &mut Vec<Problem>) -> Option<String> {
-    let bytes = match fs::read(path) {
+    let bytes = match crate::files::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {

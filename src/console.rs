@@ -250,6 +250,8 @@ pub(crate) struct Say {
     pub(crate) text: String,
 }
 
+/// Stores it, 202. What was said before under this id is a `duplicate`; its `replies` tell how many it got once it is
+/// through, and are null before.
 async fn say(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejection>) -> Result<Response, Refusal> {
     let bad = |error: &str| Err(refusal(StatusCode::BAD_REQUEST, error));
     let say: Say = read(body, "the texts id and text")?;
@@ -273,10 +275,17 @@ async fn say(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejec
         sent_at: console.clock.now(),
         addressed: true,
     };
+    let (dedup_key, target) = (message.dedup_key.clone(), message.source.reply_target());
     let accepted = console.gateway.accept(Accepted { message, deliver: Vec::new(), delivery: None }).await;
-    let admission = accepted.map_err(|error| store_failed(&error))?;
-    let status = if admission == Admission::Duplicate { "duplicate" } else { "accepted" };
-    Ok(json(StatusCode::ACCEPTED, &json!({ "status": status, "id": say.id })))
+    let answer = match accepted.map_err(|error| store_failed(&error))? {
+        Admission::New(_) => json!({ "status": "accepted", "id": say.id }),
+        Admission::Duplicate => {
+            let replies = console.store.replies_of(&dedup_key, &target, &say.id).await;
+            let replies = replies.map_err(|error| store_failed(&error))?;
+            json!({ "status": "duplicate", "id": say.id, "replies": replies })
+        }
+    };
+    Ok(json(StatusCode::ACCEPTED, &answer))
 }
 
 fn store_failed(error: &StoreError) -> Refusal {

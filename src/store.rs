@@ -445,6 +445,15 @@ pub trait Store: Send + Sync {
     /// The newest parts that were sent to a chat, oldest first; `reply_to` is that of the whole reply.
     async fn sent_to(&self, target: &ChatTarget, limit: u32) -> Result<Vec<SentPart>, StoreError>;
 
+    /// How many replies a message got that were or will be said, once it is through; `None` while it waits or runs, and
+    /// when it is not known.
+    async fn replies_of(
+        &self,
+        dedup_key: &str,
+        target: &ChatTarget,
+        message_id: &str,
+    ) -> Result<Option<usize>, StoreError>;
+
     /// At start, before anything else: `running` rows wait again; `sending` rows become `waiting` and marked, or `held`.
     /// `repeat_is_safe_ms` tells for a platform how long after the first attempt a repeat needs no mark.
     async fn recover(

@@ -23,6 +23,7 @@ use axum::routing::post;
 use futures_util::StreamExt as _;
 use hookgate_adapters::{ChatTarget, ChatType, InboundMessage, Platform, Source};
 use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::clock::Clock;
 use crate::gateway::Gateway;
@@ -46,6 +47,25 @@ const DISCARD_TIME: Duration = Duration::from_secs(5);
 /// Routes and client addresses that are counted at once.
 const KEYS: usize = 10_000;
 
+/// The bodies that are being read and checked take so much memory at once; more are asked to come again. So a flood of
+/// large bodies, which nobody has verified yet, cannot take the machine's.
+const BODIES: usize = 64 << 20;
+
+/// Memory for bodies, in bytes.
+pub(crate) struct BodyBudget(Arc<Semaphore>);
+
+impl BodyBudget {
+    /// Two of the largest always fit.
+    pub(crate) fn new(max_body_bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new(BODIES.max(max_body_bytes.saturating_mul(2)).min(Semaphore::MAX_PERMITS))))
+    }
+
+    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+        let bytes = u32::try_from(bytes).map_err(|_| Refusal::Busy)?;
+        Arc::clone(&self.0).try_acquire_many_owned(bytes).map_err(|_| Refusal::Busy)
+    }
+}
+
 /// What receiving needs.
 pub(crate) struct Webhooks {
     pub(crate) gateway: Gateway,
@@ -53,6 +73,7 @@ pub(crate) struct Webhooks {
     pub(crate) subscriptions: Subscriptions,
     pub(crate) clock: Clock,
     pub(crate) max_body_bytes: usize,
+    pub(crate) bodies: BodyBudget,
     pub(crate) rate_limit: u32,
     pub(crate) deliver_wait: Duration,
     pub(crate) trusted_proxies: Vec<IpAddr>,
@@ -153,6 +174,7 @@ enum Refusal {
     BadTarget,
     Conflict(String),
     Unavailable,
+    Busy,
     Stopping,
 }
 
@@ -177,7 +199,7 @@ async fn receive(webhooks: &Webhooks, incoming: &Incoming, body: &mut BodyDataSt
     if !route.enabled {
         return Err(Refusal::Disabled(name.to_owned()));
     }
-    let body = read_body(headers, body, webhooks.max_body_bytes).await?;
+    let (body, _held) = read_body(headers, body, webhooks).await?;
     verify(webhooks, route, incoming, &body)?;
 
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -257,20 +279,26 @@ async fn receive(webhooks: &Webhooks, incoming: &Incoming, body: &mut BodyDataSt
     })
 }
 
-/// The whole body, at most `limit` bytes of it, inclusive.
-async fn read_body(headers: &HeaderMap, chunks: &mut BodyDataStream, limit: usize) -> Result<Bytes, Refusal> {
+/// The whole body, at most as long as is configured, inclusive, and what it takes of the memory for bodies.
+async fn read_body(
+    headers: &HeaderMap,
+    chunks: &mut BodyDataStream,
+    webhooks: &Webhooks,
+) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
+    let limit = webhooks.max_body_bytes;
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(Refusal::TooLarge);
     }
     let read = async {
-        let Some(first) = chunks.next().await else { return Ok(Bytes::new()) };
+        let Some(first) = chunks.next().await else { return Ok((Bytes::new(), None)) };
         let first = first.map_err(|_| Refusal::BadRequest)?;
         if first.len() > limit {
             return Err(Refusal::TooLarge);
         }
+        let mut held = webhooks.bodies.take(first.len())?;
         // A small body comes in one piece and is not copied.
-        let Some(mut next) = chunks.next().await else { return Ok(first) };
+        let Some(mut next) = chunks.next().await else { return Ok((first, Some(held))) };
         let mut whole = Vec::with_capacity(announced.map_or(first.len() * 2, |length| length as usize));
         whole.extend_from_slice(&first);
         loop {
@@ -278,10 +306,11 @@ async fn read_body(headers: &HeaderMap, chunks: &mut BodyDataStream, limit: usiz
             if whole.len() + chunk.len() > limit {
                 return Err(Refusal::TooLarge);
             }
+            held.merge(webhooks.bodies.take(chunk.len())?);
             whole.extend_from_slice(&chunk);
             match chunks.next().await {
                 Some(chunk) => next = chunk,
-                None => return Ok(Bytes::from(whole)),
+                None => return Ok((Bytes::from(whole), Some(held))),
             }
         }
     };
@@ -544,6 +573,7 @@ fn answer(outcome: Result<Receipt, Refusal>) -> Response {
         Err(Refusal::Unavailable) => {
             retry(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(5), "The gateway cannot store now")
         }
+        Err(Refusal::Busy) => retry(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(5), "The gateway is busy"),
         Err(Refusal::Stopping) => {
             retry(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(5), "The gateway is stopping")
         }

@@ -434,7 +434,16 @@ impl<'s> Writer<'s> {
         let ticks = &fence[..fence.len() - fence.trim_start_matches(mark).len()];
         let info = fence[ticks.len()..].lines().next().unwrap_or_default();
         let language = info.split_whitespace().next().unwrap_or_default();
-        self.put(&format!("{ticks}{info}\n"), true);
+        // A mark says the language; what else stands there (a file's name) is shown before the code.
+        let before_rest = info.find(language).map_or(info.len(), |at| at + language.len());
+        let rest = info[before_rest..].trim();
+        if rest.is_empty() {
+            self.put(&format!("{ticks}{info}\n"), true);
+        } else {
+            let begun = info.len() - info[before_rest..].trim_start().len();
+            self.put(&format!("{ticks}{}", &info[..begun]), true);
+            self.put(&format!("{rest}\n"), false);
+        }
         let id = self.id();
         self.marks.push(Mark::Pre(id, Arc::from(language)));
         self.text(code);

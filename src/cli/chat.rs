@@ -70,8 +70,8 @@ struct Pending {
     order: VecDeque<Say>,
     /// How many replies each message still gets; unknown before it is settled.
     replies: HashMap<String, usize>,
-    /// Replies by the message they answer, until it is their turn to be printed.
-    texts: HashMap<String, Vec<String>>,
+    /// Replies, each with its id, by the message they answer, until it is their turn to be printed.
+    texts: HashMap<String, Vec<(String, String)>>,
 }
 
 impl Pending {
@@ -88,10 +88,25 @@ impl Pending {
                 break;
             }
             self.replies.remove(&first.id);
-            lines.extend(self.texts.remove(&first.id).unwrap_or_default());
+            lines.extend(self.texts.remove(&first.id).unwrap_or_default().into_iter().map(|(_, text)| text));
             self.order.pop_front();
         }
         lines
+    }
+}
+
+impl Pending {
+    /// A reply arrived, perhaps again: what is read after a gap can also be on its way. Whether it is for one of these
+    /// messages.
+    fn take(&mut self, message: &str, id: &str, text: &str) -> bool {
+        if !self.order.iter().any(|say| say.id == message) {
+            return false;
+        }
+        let texts = self.texts.entry(message.to_owned()).or_default();
+        if texts.iter().all(|(known, _)| known != id) {
+            texts.push((id.to_owned(), text.to_owned()));
+        }
+        true
     }
 }
 
@@ -123,7 +138,7 @@ async fn converse(
                     let said = client.say(&say).await;
                     pending.order.push_back(say);
                     match said {
-                        Ok(()) => {}
+                        Ok(_) => {}
                         Err(NotSaid::Away(_)) if home.is_some() => {
                             events = come_back(&mut client, home, chat, &mut pending).await?;
                         }
@@ -152,11 +167,7 @@ async fn converse(
 
 fn take(event: ChatEvent, pending: &mut Pending, context: &Context, interactive: bool) {
     match event {
-        ChatEvent::Message { reply_to: Some(message), text, .. }
-            if pending.order.iter().any(|say| say.id == message) =>
-        {
-            pending.texts.entry(message).or_default().push(text);
-        }
+        ChatEvent::Message { reply_to: Some(message), id, text } if pending.take(&message, &id, &text) => {}
         // What others send here (a webhook) is shown to a person, and is no answer for a script.
         ChatEvent::Message { text, .. } if interactive => context.output.line(&text),
         ChatEvent::Settled { message_id, replies } => {
@@ -195,38 +206,37 @@ async fn come_back(
         loop {
             if let Ok(found) = home.map_or_else(|| Ok(client.clone()), GatewayClient::of)
                 && let Ok(events) = follow(&found, chat).await
-                && say_all(&found, order).await
+                && let Some(through) = say_all(&found, order).await
             {
-                return (found, events);
+                return (found, events, through);
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    let (found, events) = tokio::time::timeout(COMES_BACK, again).await.map_err(|_| {
+    let (found, events, through) = tokio::time::timeout(COMES_BACK, again).await.map_err(|_| {
         UserError::failed(
             "The gateway went away and did not come back; what it had taken is answered when it runs again.",
         )
     })?;
     *client = found;
     for line in client.history(chat).await? {
-        if let Some(message) = line.reply_to.filter(|message| pending.order.iter().any(|say| say.id == *message)) {
-            let texts = pending.texts.entry(message.clone()).or_default();
-            if !texts.contains(&line.text) {
-                texts.push(line.text);
-            }
-            pending.replies.entry(message).or_insert(1);
+        if let (Some(message), Some(id)) = (line.reply_to, line.id) {
+            pending.take(&message, &id, &line.text);
         }
     }
+    pending.replies.extend(through);
     Ok(events)
 }
 
-async fn say_all(client: &GatewayClient, order: &VecDeque<Say>) -> bool {
+/// Says everything again; how many replies those got that are through. `None` when the gateway is not there.
+async fn say_all(client: &GatewayClient, order: &VecDeque<Say>) -> Option<Vec<(String, usize)>> {
+    let mut through = Vec::new();
     for say in order {
-        if client.say(say).await.is_err() {
-            return false;
+        if let Some(replies) = client.say(say).await.ok()? {
+            through.push((say.id.clone(), replies));
         }
     }
-    true
+    Some(through)
 }
 
 /// Tells this run's messages from those of others.

@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use serde::Serialize;
 
 use super::Context;
-use crate::config::{Config, Provider, Severity};
+use crate::config::{Config, Provider, Severity, address};
 use crate::error::UserError;
 use crate::store::lock::{HomeLock, reference_gateway};
 use crate::store::{SqlStore, StoreError};
@@ -162,9 +162,9 @@ fn model(config: &Config) -> Finding {
     match config.model.provider {
         Provider::Echo => ok("model", "echo: answers with the text it was given; set model: for a real one"),
         Provider::OpenAi if config.model.api_key.as_ref().is_none_or(|key| key.expose_secret().is_empty()) => {
-            warning("model", format!("{} at {}, without a key", config.model.name, config.model.base_url))
+            warning("model", format!("{} at {}, without a key", config.model.name, address(&config.model.base_url)))
         }
-        Provider::OpenAi => ok("model", format!("{} at {}", config.model.name, config.model.base_url)),
+        Provider::OpenAi => ok("model", format!("{} at {}", config.model.name, address(&config.model.base_url))),
     }
 }
 

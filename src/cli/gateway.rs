@@ -55,6 +55,7 @@ pub(super) async fn run(context: &Context, command: GatewayCommand) -> Result<u8
 
 async fn run_gateway(context: &Context, log: Option<&str>, log_json: bool) -> Result<u8, UserError> {
     crate::logging::start(log, log_json)?;
+    crate::server::raise_descriptor_limit();
     let loaded = context.load();
     if let Some(note) = &loaded.home_note {
         context.output.line(note);
@@ -74,7 +75,11 @@ async fn run_gateway(context: &Context, log: Option<&str>, log_json: bool) -> Re
     };
     let ended = run.await?;
     let restart = shutdown.is_cancelled() && signals.await.unwrap_or(false);
-    Ok(if restart || ended == Ended::Damaged { RESTART } else { 0 })
+    Ok(exit_code(restart || ended == Ended::Damaged))
+}
+
+fn exit_code(restart_wanted: bool) -> u8 {
+    if restart_wanted { RESTART } else { 0 }
 }
 
 /// Hears signals from now on. The future cancels `shutdown` at the first that asks to stop, and tells whether a restart is
@@ -98,7 +103,7 @@ fn hear_signals(shutdown: CancellationToken) -> Result<impl Future<Output = bool
                 _ = terminate.recv() => {}
             }
             tracing::warn!("Stopped at once; what was under way goes on at the next start.");
-            std::process::exit(1);
+            std::process::exit(i32::from(exit_code(restart_wanted)));
         });
         restart_wanted
     })

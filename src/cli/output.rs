@@ -1,5 +1,6 @@
 //! Standard output, for people or as JSON.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,6 +25,25 @@ fn print(text: &str) {
     }
 }
 
+/// The text as a terminal may show it: what could move its cursor, change its colours or hide a line is written out.
+fn visible(text: &str) -> Cow<'_, str> {
+    let acts = |c: char| {
+        c.is_control() && !matches!(c, '\n' | '\t') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(acts) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if acts(c) {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown.into()
+}
+
 /// Writes text that is a file of its own.
 pub(super) fn raw(text: &[u8]) {
     print(String::from_utf8_lossy(text).trim_end());
@@ -31,7 +51,7 @@ pub(super) fn raw(text: &[u8]) {
 
 /// Writes a line on standard error, if anybody is still there to read it.
 pub(super) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", visible(text));
 }
 
 /// Where results go, and in which form.
@@ -49,7 +69,7 @@ impl Output {
         } else {
             let text = text();
             if !text.is_empty() {
-                print(text.trim_end());
+                print(visible(text.trim_end()).as_ref());
             }
         }
     }
@@ -57,7 +77,7 @@ impl Output {
     /// A line for people.
     pub(super) fn line(self, text: &str) {
         if !self.json {
-            print(text);
+            print(&visible(text));
         }
     }
 
@@ -102,6 +122,18 @@ pub(super) fn time(at: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn text_of_others_cannot_act_on_the_terminal() {
+        for (text, shown) in [
+            ("plain\n\tü 😀", "plain\n\tü 😀"),
+            ("a\u{1b}[2Jb", "a\\u{1b}[2Jb"),
+            ("over\rwritten\u{9b}1m\u{7f}", "over\\u{d}written\\u{9b}1m\\u{7f}"),
+            ("\u{202e}txt", "\\u{202e}txt"),
+        ] {
+            assert_eq!(super::visible(text), shown);
+        }
+    }
+
     #[test]
     fn columns_line_up_and_the_last_is_not_padded() {
         let rows = [vec!["a".into(), "1".into()], vec!["long".into(), "2".into()]];

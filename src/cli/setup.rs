@@ -98,7 +98,7 @@ fn ask(question: &str) -> Result<Option<String>, UserError> {
 /// Sets variables in `.env` and leaves its other lines as they are.
 fn write(home: &Path, values: &BTreeMap<&str, String>) -> Result<(), UserError> {
     let path = home.join(".env");
-    let old = match std::fs::read_to_string(&path) {
+    let old = match crate::files::read_text(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(UserError::failed(format!("{} cannot be read: {error}.", path.display()))),

@@ -110,6 +110,12 @@ impl Secrets {
         }
     }
 
+    /// The password in an address.
+    fn add_address(&mut self, address: Option<&String>) {
+        let url = address.and_then(|address| reqwest::Url::parse(address).ok());
+        self.add(url.as_ref().and_then(reqwest::Url::password).unwrap_or_default());
+    }
+
     fn add_secret(&mut self, value: Option<&SecretString>) {
         if let Some(value) = value {
             self.add(value.expose_secret());
@@ -235,6 +241,7 @@ fn telegram(settings: &mut Settings, home_channel: Option<ChatTarget>, secrets: 
         let address = web_address(node)?;
         Ok(address.strip_suffix("/bot").unwrap_or(&address).trim_end_matches('/').to_owned())
     });
+    secrets.add_address(base_url.as_ref());
     let allowed = Allowed {
         users: settings.list("platforms.telegram.allow_from"),
         all: settings.boolean("platforms.telegram.allow_all_users", false),
@@ -322,6 +329,7 @@ fn telegram_webhook(settings: &mut Settings, secrets: &mut Secrets) -> Option<We
     let secret = settings.secret("platforms.telegram.extra.webhook_secret");
     secrets.add_secret(secret.as_ref());
     let url = url.flatten()?;
+    secrets.add_address(Some(&url));
     let is_usable = |secret: &&SecretString| {
         let text = secret.expose_secret();
         let fits = (8..=256).contains(&text.len())
@@ -397,6 +405,7 @@ fn model(settings: &mut Settings, secrets: &mut Secrets) -> Model {
         _ => web_address(node).map(Some),
     });
     let base_url = base_url.flatten();
+    secrets.add_address(base_url.as_ref());
     let mut api_key = settings.secret("model.api_key").filter(|key| !key.expose_secret().is_empty());
     secrets.add_secret(api_key.as_ref());
     if api_key.as_ref().is_some_and(is_placeholder) {

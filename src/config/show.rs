@@ -39,6 +39,18 @@ fn hidden(secret: Option<&SecretString>) -> Value {
     secret.map_or(Value::Null, |_| REDACTED.into())
 }
 
+/// An address without its password.
+pub(crate) fn address(url: &str) -> String {
+    match reqwest::Url::parse(url) {
+        Ok(mut parsed) if parsed.password().is_some() => {
+            // Only an address without a host refuses it, and that has no password.
+            let _ = parsed.set_password(Some(REDACTED));
+            parsed.to_string()
+        }
+        _ => url.to_owned(),
+    }
+}
+
 /// Every key that takes effect and its value, in the order of the example.
 fn effective(config: &Config) -> Vec<(&'static str, Value)> {
     let Config { storage, console, limits, model, webhook, .. } = config;
@@ -69,7 +81,7 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
                 Provider::OpenAi => "openai",
             }),
         ),
-        ("model.base_url", json!(model.base_url)),
+        ("model.base_url", json!(address(&model.base_url))),
         ("model.api_key", hidden(model.api_key.as_ref())),
         ("model.system_prompt", json!(model.system_prompt)),
         ("model.timeout", in_seconds(model.timeout)),
@@ -97,14 +109,14 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("platforms.telegram.reply_to_mode", json!(reply_to_mode)),
         ("platforms.telegram.typing_indicator", json!(telegram.is_none_or(|telegram| telegram.typing))),
         ("platforms.telegram.proxy", hidden(telegram.and_then(|telegram| telegram.proxy.as_ref()))),
-        ("platforms.telegram.extra.webhook_url", json!(posted.map(|webhook| &webhook.url))),
+        ("platforms.telegram.extra.webhook_url", json!(posted.map(|webhook| address(&webhook.url)))),
         ("platforms.telegram.extra.webhook_host", json!(posted.map_or("127.0.0.1", |webhook| webhook.host.as_str()))),
         ("platforms.telegram.extra.webhook_port", json!(posted.map_or(8443, |webhook| webhook.port))),
         ("platforms.telegram.extra.webhook_secret", hidden(posted.map(|webhook| &webhook.secret))),
         ("platforms.telegram.extra.command_menu", json!(telegram.is_none_or(|telegram| telegram.command_menu))),
         (
             "platforms.telegram.extra.base_url",
-            json!(telegram.map_or(TELEGRAM_API, |telegram| telegram.base_url.as_str())),
+            json!(telegram.map_or(TELEGRAM_API.to_owned(), |telegram| address(&telegram.base_url))),
         ),
         ("platforms.webhook.enabled", json!(webhook.enabled)),
         ("platforms.webhook.extra.host", json!(webhook.host)),

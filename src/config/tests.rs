@@ -492,6 +492,20 @@ fn a_proxy_a_pattern_or_a_webhook_that_cannot_work_is_an_error_without_its_secre
 }
 
 #[test]
+fn a_password_in_an_address_is_a_secret() {
+    let loaded = from_yaml(concat!(
+        "model: {provider: openai, default: m, base_url: 'https://u:pass-word@models.example/v1'}\n",
+        "telegram: {token: '1:abcdef', extra: {base_url: 'https://u:pass-word@bots.example', ",
+        "webhook_url: 'https://u:pass-word@me.example/hook', webhook_secret: the-secret-of-posts}}\n",
+    ));
+    assert_eq!(value_at(&loaded, "model.base_url"), "https://u:***@models.example/v1");
+    assert_eq!(value_at(&loaded, "platforms.telegram.extra.base_url"), "https://u:***@bots.example/");
+    assert_eq!(value_at(&loaded, "platforms.telegram.extra.webhook_url"), "https://u:***@me.example/hook");
+    let secrets = loaded.config.unwrap().secrets;
+    assert!(secrets.iter().any(|secret| secret.expose_secret() == "pass-word"));
+}
+
+#[test]
 fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
     assert_eq!(
         problems(concat!(

@@ -1,6 +1,5 @@
 //! `console.json` in the home: how other commands find the running gateway. Mode 0600, written anew at every start.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -56,7 +55,7 @@ impl ConsoleFile {
 
     /// Reads the file; `None` when there is none or it cannot be read.
     pub fn read(home: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(home.join(NAME)).ok()?).ok()
+        serde_json::from_slice(&crate::files::read(&home.join(NAME)).ok()?).ok()
     }
 
     /// Writes the file in one step.
@@ -92,6 +91,7 @@ pub fn token(home: &Path, configured: Option<&SecretString>) -> SecretString {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]

@@ -104,6 +104,7 @@ impl Gateway {
 
     /// The operator ended a session from outside.
     pub(super) fn tell_ended(&self, session: &Session) {
+        self.0.hooks.emit(&Event::ON_SESSION_FINALIZE, || OnSessionFinalize::boundary(&session.id, &session.platform));
         self.0.hooks.emit(&Event::SESSION_END, || SessionEnd {
             platform: session.platform.clone(),
             user_id: session.user_id.clone(),

@@ -17,7 +17,7 @@ use rand::RngCore as _;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
-use crate::files::{directory_of, write_atomically};
+use crate::files::{self, directory_of, write_atomically};
 use crate::webhook::json::{Json, Kind, unescape};
 use crate::webhook::route::{Route, RouteDefaults, RouteProblem, parse_route};
 
@@ -572,7 +572,7 @@ fn edit<T>(
     let directory = File::open(directory_of(path)).map_err(io("write"))?;
     // Some network file systems cannot lock a directory; each write is one step even so.
     let _ = directory.lock();
-    let text = match fs::read(path) {
+    let text = match files::read(path) {
         Ok(bytes) => String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
         Err(error) => return Err(io("read")(error)),

@@ -747,3 +747,29 @@ async fn a_turn_that_a_closed_hook_guards_is_not_run_when_the_hook_fails() {
         .await;
     }
 }
+
+#[tokio::test]
+async fn a_session_that_the_operator_ends_is_told() {
+    let recorder = Recorder::new();
+    run_test(World::default().hook(recorder.clone()), async |t| -> Result<()> {
+        t.model.says("Hello.");
+        t.telegram.alice().says("Hi");
+        t.telegram.alice().hears().await?;
+        t.idle().await?;
+        recorder.news(t).await?;
+        let key = "agent:main:telegram:dm:7";
+        let ended = t.cli(&["sessions", "reset", key, "--json"]).await?.ok()?.json()?;
+        let session = &ended["session_id"];
+        let told = recorder.news(t).await?;
+        let end = json!({ "platform": "telegram", "user_id": "7", "session_key": key, "session_id": session, "reason": "reset" });
+        let reset = json!({ "platform": "telegram", "user_id": "7", "session_key": key, "reason": "reset" });
+        let finalize = json!({
+            "session_id": session, "platform": "telegram", "reason": "session_boundary",
+            "telemetry_schema_version": "hermes.observer.v1",
+        });
+        let expected = [("on_session_finalize", finalize), ("session:end", end), ("session:reset", reset)];
+        assert_eq!(told, expected.map(|(name, payload)| (name.to_owned(), payload)));
+        Ok(())
+    })
+    .await;
+}

@@ -2,9 +2,10 @@
 //! surroundings that are broken: unusable homes, full disks, damaged and busy databases.
 
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use insta::assert_snapshot;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -163,7 +164,7 @@ async fn a_send_that_telegram_does_not_answer_does_not_hold_up_a_stop() {
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once_and_a_kill_during_the_stop_loses_nothing() {
     survive(World::default(), async |t| {
-        t.model.hangs().hangs().says("Hello Alice.");
+        t.model.hangs().hangs().hangs().says("Hello Alice.");
         let mut first = t.start_listening().await?;
         t.telegram.alice().says("Hi");
         t.model.is_asked(1).await;
@@ -171,13 +172,20 @@ async fn a_second_signal_ends_it_at_once_and_a_kill_during_the_stop_loses_nothin
         first.drains().await?;
         assert!(first.is_running()?);
         first.terminate()?;
-        assert_eq!(first.exit_code().await?, 1);
+        assert_eq!(first.exit_code().await?, 0);
 
         let second = t.start_listening().await?;
         t.model.is_asked(2).await;
         second.terminate()?;
         second.drains().await?;
         second.kill()?;
+
+        let restarted = t.start_listening().await?;
+        t.model.is_asked(3).await;
+        restarted.signal(Signal::SIGUSR1)?;
+        restarted.drains().await?;
+        restarted.terminate()?;
+        assert_eq!(restarted.exit_code().await?, 75);
 
         let third = t.start_listening().await?;
         assert_eq!(t.telegram.alice().hears().await?.text, "Hello Alice.");
@@ -638,6 +646,24 @@ async fn many_chats_leave_nothing_behind() {
         }
         assert_eq!(process.stop().await?, 0);
         Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_gateway_may_open_as_many_files_as_the_system_lets_it() {
+    survive(World::default().echo(), async |t| {
+        let run = t.command(&["gateway", "run"]);
+        let mut command = Command::new("sh");
+        command.arg("-c").arg("ulimit -Sn 128; exec \"$0\" gateway run").arg(run.get_program());
+        command.env_clear().envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut process = t.spawn_command(command)?;
+        process.wait_until_ready(t.home.path()).await?;
+        let limits = fs::read_to_string(format!("/proc/{}/limits", process.pid()))?;
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).context("a limit")?;
+        let [soft, hard] = line.split_whitespace().skip(3).take(2).collect::<Vec<_>>()[..] else { bail!("{line}") };
+        assert_eq!(soft, hard);
+        process.kill()
     })
     .await;
 }

@@ -202,7 +202,10 @@ mod tests {
             ("a < b & \"c\"", "a &lt; b &amp; &quot;c&quot;"),
             ("**b *bi*** x", "<b>b <i>bi</i></b> x"),
             ("*i **ib***", "<i>i </i><b><i>ib</i></b>"),
-            ("```c++ x=\"1\"\n<&>\n```", "<pre><code class=\"language-c++\">&lt;&amp;&gt;</code></pre>"),
+            (
+                "```c++ x=\"1\"\n<&>\n```",
+                "x=&quot;1&quot;\n<pre><code class=\"language-c++\">&lt;&amp;&gt;</code></pre>",
+            ),
             ("[x](http://a.b/?c=\"d\"&e)", "<a href=\"http://a.b/?c=&quot;d&quot;&amp;e\">x</a>"),
             ("> **q**\n\n> r", "<blockquote><b>q</b></blockquote>\n\n<blockquote>r</blockquote>"),
         ] {

@@ -197,7 +197,7 @@ pub static EVENTS: &[EventRow] = &[
     plugin("transform_llm_output", Now, Replacement { may_be_empty: false }, "once per turn with an answer, before it is delivered", &["response_text", "session_id", "model", "platform"]),
     plugin("post_llm_call", Now, Ignored, "once per turn with an answer, after `transform_llm_output`", &["session_id", "task_id", "turn_id", "user_message", "assistant_response", "conversation_history", "model", "platform"]),
     plugin("on_session_end", Now, Ignored, "at the end of every turn", &["session_id", "task_id", "turn_id", "completed", "interrupted", "model", "platform", "failed"]),
-    plugin("on_session_finalize", Now, Ignored, "at `/new` (`reason` is `new_session`) and for each turn the gateway's stop interrupts (`shutdown`; not yet: `session_expired`); the last two keys come with `new_session` only", &["session_id", "platform", "reason", "old_session_id", "new_session_id"]),
+    plugin("on_session_finalize", Now, Ignored, "at `/new` (`reason` is `new_session`), when the operator resets a session (`session_boundary`) and for each turn the gateway's stop interrupts (`shutdown`; not yet: `session_expired`); the last two keys come with `new_session` only", &["session_id", "platform", "reason", "old_session_id", "new_session_id"]),
     plugin("on_session_reset", Now, Ignored, "at `/new`, after the new session exists", &["session_id", "platform", "reason", "old_session_id", "new_session_id"]),
 
     plugin("pre_tool_call", Later("tools"), ToolCall, "before each tool call", &["tool_name", "args", "task_id", "session_id", "tool_call_id", "turn_id", "api_request_id", "middleware_trace"]),

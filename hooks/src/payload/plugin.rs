@@ -172,6 +172,16 @@ impl OnSessionFinalize {
         }
     }
 
+    /// The operator ended the session from outside; the next message begins another.
+    pub fn boundary(session_id: &str, platform: &str) -> Self {
+        Self {
+            session_id: Some(session_id.to_owned()),
+            platform: platform.to_owned(),
+            reason: "session_boundary",
+            new_session: None,
+        }
+    }
+
     /// `/new`; there may have been no session before.
     pub fn new_session(platform: &str, sessions: NewSession) -> Self {
         Self {

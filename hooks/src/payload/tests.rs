@@ -342,6 +342,10 @@ fn finalize_tells_of_two_sessions_only_after_new() {
         json(OnSessionFinalize::expired("s", "telegram")),
         json!({ "session_id": "s", "platform": "telegram", "reason": "session_expired" })
     );
+    assert_eq!(
+        json(OnSessionFinalize::boundary("s", "telegram")),
+        json!({ "session_id": "s", "platform": "telegram", "reason": "session_boundary" })
+    );
     let first = NewSession { old_session_id: None, new_session_id: text("new") };
     assert_eq!(
         json(OnSessionFinalize::new_session("telegram", first)),

@@ -249,6 +249,21 @@ impl Store for Database {
         Ok(sent.unwrap_or_default())
     }
 
+    async fn replies_of(
+        &self,
+        dedup_key: &str,
+        target: &ChatTarget,
+        message_id: &str,
+    ) -> Result<Option<usize>, StoreError> {
+        let count = self
+            .read(async |conn| match inbox::is_done(conn, dedup_key).await? {
+                true => Ok(Some(outbox::replies_to(conn, target, message_id).await?)),
+                false => Ok(None),
+            })
+            .await?;
+        Ok(count.flatten().map(|count| usize::try_from(count).unwrap_or_default()))
+    }
+
     async fn recover(
         &self,
         policy: UncertainSends,

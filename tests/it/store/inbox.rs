@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use hookgate::store::{Counts, Finish, SessionedMessage, UncertainSends};
+use hookgate::store::{Counts, Finish, SendRecord, SessionedMessage, UncertainSends};
 
 use super::*;
 
@@ -194,5 +194,29 @@ async fn writes_under_way_are_done_before_the_store_closes() {
         assert!(closed.to_string().contains("closed"), "{closed}");
         let store = home.open().await;
         assert_eq!(store.counts().await.unwrap().inbox_waiting, stored);
+    }
+}
+
+#[tokio::test]
+async fn how_many_replies_a_message_got_is_known_once_it_is_through() {
+    for home in stores() {
+        let store = home.open().await;
+        let accepted = message("1", 1);
+        let (key, id) = (accepted.accepted.message.dedup_key.clone(), accepted.accepted.message.message_id.clone());
+        let replies = async || store.replies_of(&key, &target("1"), &id).await.unwrap();
+        assert_eq!(replies().await, None, "not known");
+        let Admission::New(inbox) = store.accept(accepted).await.unwrap() else { panic!("new") };
+        assert_eq!(replies().await, None, "it waits");
+        store.claim(inbox).await.unwrap().unwrap();
+        assert_eq!(replies().await, None, "it runs");
+        let answers = ["x", "y"].map(|text| NewReply { reply_to: Some(id.clone()), ..reply("1", &[text, "and"]) });
+        let finish = Finish { replies: answers.into(), ..Finish::default() };
+        store.finish(inbox, finish).await.unwrap().unwrap();
+        assert_eq!(replies().await, Some(2), "on their way");
+        for _ in 0..4 {
+            let part = claim_part(&store, "1").await;
+            store.record_send(part.id, SendRecord::Sent("1".to_owned())).await.unwrap();
+        }
+        assert_eq!(replies().await, Some(2), "sent");
     }
 }

@@ -165,16 +165,17 @@ impl Place {
     }
 
     fn spawn_with(&self, args: &[&str]) -> Result<Process> {
+        let mut command = self.command(&["gateway", "run"]);
+        command.args(args);
+        self.spawn_command(command)
+    }
+
+    /// Starts the gateway by a command of the test's own.
+    pub(crate) fn spawn_command(&self, mut command: Command) -> Result<Process> {
         let log = self.log_file();
         let file = File::options().create(true).append(true).open(&log)?;
         let _ = std::fs::remove_file(self.home.path().join("console.json"));
-        let child = self
-            .command(&["gateway", "run"])
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .spawn()?;
+        let child = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
         Ok(Process { child, log, webhooks: Sender::new(""), local: LocalChat::new("", "") })
     }
 }
@@ -236,7 +237,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    async fn wait_until_ready(&mut self, home: &Path) -> Result<()> {
+    pub(crate) async fn wait_until_ready(&mut self, home: &Path) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {

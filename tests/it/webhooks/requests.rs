@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use futures_util::FutureExt as _;
+use futures_util::future::select_all;
 use serde_json::{Value, json};
 
 use super::{Wire, assert_json, head, quiet_world, route, states};
@@ -446,6 +448,49 @@ async fn while_the_gateway_stops_senders_are_asked_to_come_again() {
             Ok(())
         },
     )
+    .await;
+}
+
+#[tokio::test]
+async fn bodies_that_nobody_verified_take_bounded_memory() {
+    run_test(plain(), async |t| -> Result<()> {
+        let length = 1_000_000;
+        let almost = vec![b' '; length - 1];
+        let mut wires = Vec::new();
+        for _ in 0..75 {
+            let mut wire = Wire::connect(t).await?;
+            wire.sends(head("plain", &format!("Content-Length: {length}"), b"")).await?;
+            wire.sends(&almost).await?;
+            wires.push(wire);
+        }
+        // More than fits is refused at once; the others wait for their last byte.
+        let heard =
+            tokio::time::timeout(Duration::from_secs(10), select_all(wires.into_iter().map(|w| w.hears().boxed())));
+        let (refused, _, waiting) = heard.await?;
+        let refused = refused?;
+        assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("retry-after: 5"), "{refused}");
+        assert!(refused.ends_with(r#"{"error":"The gateway is busy"}"#), "{refused}");
+        assert_eq!(t.webhooks.signed("plain", &[], "{}").await?.status, 200, "a small one still fits");
+        drop(waiting);
+        let large = format!("\"{}\"", "x".repeat(900_000));
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while t.webhooks.signed("plain", &[("x-request-id", "r")], large.as_str()).await?.status == 503 {
+            ensure!(Instant::now() < deadline, "it is not given back");
+        }
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_refused() {
+    run_test(plain(), async |t| -> Result<()> {
+        let mut wire = Wire::connect(t).await?;
+        wire.sends(head("plain", &format!("X-Long: {}", "x".repeat(200_000)), b"{}")).await?;
+        let heard = wire.hears().await?;
+        assert!(heard.starts_with("HTTP/1.1 431 "), "{heard}");
+        Ok(())
+    })
     .await;
 }
 

@@ -61,10 +61,11 @@ async fn accept_independent(tx: &mut Tx, offers: &[&Offer]) -> Result<Vec<Delive
         let mut stored = Vec::new();
         if let DeliveryWork::Send(replies) = &new.work {
             for reply in replies {
-                if replies.len() > 1 && outbox::is_reached(tx, reply, &new.delivery, Some(row)).await? {
-                    continue;
-                }
-                outbox::insert(tx, reply, Some(&new.delivery), Some(row), &mut stored).await?;
+                stored.extend(outbox::insert(tx, reply, Some(&new.delivery), Some(row)).await?);
+            }
+            if stored.is_empty() && replies.iter().any(|reply| !reply.parts.is_empty()) {
+                // Earlier tries said all of it: those that failed were for targets the route no longer has.
+                settle(tx, row, &Ending::Delivered).await?;
             }
         }
         answers.push(DeliveryAdmission::New { inbox: messages.get(&row).copied(), outbox: stored });
@@ -210,14 +211,28 @@ pub(super) async fn row_of(tx: &mut Tx, delivery: &DeliveryRef) -> Result<Option
         .await?)
 }
 
-/// `accepted → delivered`, or `failed` with why; the delivery when this settled it.
-pub(super) async fn settle(tx: &mut Tx, row: i64, error: Option<&str>) -> Result<Option<DeliveryRef>> {
+/// How a delivery ends.
+pub(super) enum Ending {
+    Delivered,
+    /// What was sent may or may not have arrived, marked repeat included. It does not come again: that could say it twice.
+    Uncertain(String),
+    /// Why; it may come again.
+    Failed(String),
+}
+
+/// Records how a delivery ended; the delivery when this settled it.
+pub(super) async fn settle(tx: &mut Tx, row: i64, ending: &Ending) -> Result<Option<DeliveryRef>> {
+    let (state, error) = match ending {
+        Ending::Delivered => ("delivered", None),
+        Ending::Uncertain(error) => ("delivered", Some(error)),
+        Ending::Failed(error) => ("failed", Some(error)),
+    };
     let settled: Option<(String, String)> = sqlx::query_as::<Db, _>(
         "update deliveries set state = $2, error = $3 where id = $1 and state = 'accepted' returning route, delivery_id",
     )
     .bind(row)
-    .bind(if error.is_some() { "failed" } else { "delivered" })
-    .bind(error.map(text))
+    .bind(state)
+    .bind(error.map(|error| text(error)))
     .fetch_optional(&mut tx.conn)
     .await?;
     Ok(settled.map(|(route, delivery_id)| DeliveryRef { route, delivery_id }))
@@ -229,7 +244,11 @@ pub(super) async fn settle_named(
     outcome: &std::result::Result<(), String>,
 ) -> Result<()> {
     if let Some(row) = row_of(tx, delivery).await? {
-        settle(tx, row, outcome.as_ref().err().map(String::as_str)).await?;
+        let ending = match outcome {
+            Ok(()) => Ending::Delivered,
+            Err(error) => Ending::Failed(error.clone()),
+        };
+        settle(tx, row, &ending).await?;
     }
     Ok(())
 }

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use sqlx::AssertSqlSafe;
 
-use super::{Conn, Db, Result, Tx, deliveries, outbox, placeholders, runs, sessions, text};
+use super::deliveries::{self, Ending};
+use super::{Conn, Db, Result, Tx, outbox, placeholders, runs, sessions, text};
 use crate::session::SessionKey;
 use crate::store::{Accepted, Admission, Closed, Finish, Finished, InboxId, InboxRow};
 
@@ -108,6 +109,15 @@ fn row_of(id: InboxId, (session_key, attempts, payload, accepted_at): (String, i
     Ok(InboxRow { id, session_key: SessionKey(session_key), attempts, accepted, accepted_at })
 }
 
+/// Whether a message is known and through.
+pub(in super::super) async fn is_done(conn: &mut Conn, dedup_key: &str) -> Result<bool> {
+    let done: Option<Option<i64>> = sqlx::query_scalar::<Db, _>("select done_at from inbox where dedup_key = $1")
+        .bind(text(dedup_key))
+        .fetch_optional(conn)
+        .await?;
+    Ok(done.flatten().is_some())
+}
+
 pub(in super::super) async fn unclaim(tx: &mut Tx, id: &InboxId) -> Result<()> {
     sqlx::query("update inbox set state = 'waiting', attempts = attempts - 1 where id = $1 and state = 'running'")
         .bind(id.0)
@@ -135,18 +145,11 @@ pub(in super::super) async fn finish(tx: &mut Tx, (id, finish): &(InboxId, Finis
             Some(delivery) => deliveries::row_of(tx, delivery).await?,
             None => None,
         };
-        if let Some(name) = reply.delivery.as_ref().filter(|_| finish.replies.len() > 1)
-            && outbox::is_reached(tx, reply, name, delivery).await?
-        {
-            continue;
-        }
-        outbox::insert(tx, reply, reply.delivery.as_ref(), delivery, &mut finished.outbox).await?;
+        finished.outbox.extend(outbox::insert(tx, reply, reply.delivery.as_ref(), delivery).await?);
     }
     if let Some((delivery, outcome)) = &finish.delivery {
         // With replies under way, success is theirs to tell.
-        let is_sent =
-            finish.replies.iter().any(|reply| reply.delivery.as_ref() == Some(delivery) && !reply.parts.is_empty());
-        if !(is_sent && outcome.is_ok()) {
+        if finished.outbox.is_empty() || outcome.is_err() {
             deliveries::settle_named(tx, delivery, outcome).await?;
         }
     }
@@ -181,7 +184,8 @@ async fn close_waiting_before(tx: &mut Tx, key: &SessionKey, before: InboxId) ->
     closed.sort_unstable();
     for (_, delivery, _) in &closed {
         if let Some(delivery) = delivery {
-            deliveries::settle(tx, *delivery, Some("the conversation was reset before it was its turn")).await?;
+            let ending = Ending::Failed("the conversation was reset before it was its turn".to_owned());
+            deliveries::settle(tx, *delivery, &ending).await?;
         }
     }
     let message = |payload: &str| Some(Box::new(serde_json::from_str::<Accepted>(payload).ok()?.message));

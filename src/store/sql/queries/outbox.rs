@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use hookgate_adapters::{ChatTarget, Part, Platform};
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{Conn, Db, Failure, Result, Row, Tx, deliveries, inbox, text};
+use super::deliveries::{self, Ending};
+use super::{Conn, Db, Failure, Result, Row, Tx, inbox, text};
 use crate::session::SessionKey;
 use crate::store::{
     DeliveryRef, NewReply, NextSend, OutboxId, OutboxRow, SendRecord, SentPart, UncertainSends, Unfinished,
@@ -18,27 +19,39 @@ const LONGEST_WAIT: i64 = 24 * 60 * 60 * 1000;
 /// A part found in flight at this many attempts is not tried again.
 const ATTEMPTS_AFTER_KILLS: i64 = 5;
 
-/// Stores the parts of a reply, waiting, and appends their ids.
+/// Stores the parts of a reply, waiting; their ids. `name` and `delivery` are the delivery and the try of it that the reply
+/// belongs to: what earlier tries said to this chat is not said again, and what they may have said is said marked.
 pub(super) async fn insert(
     tx: &mut Tx,
     reply: &NewReply,
     name: Option<&DeliveryRef>,
     delivery: Option<i64>,
-    stored: &mut Vec<OutboxId>,
-) -> Result<()> {
+) -> Result<Vec<OutboxId>> {
+    let earlier = match (name, delivery) {
+        (Some(name), Some(delivery)) if !reply.parts.is_empty() => earlier_tries(tx, reply, name, delivery).await?,
+        _ => Vec::new(),
+    };
+    if is_whole(&earlier) {
+        return Ok(Vec::new());
+    }
     let now = tx.now();
-    let mut first = None;
+    let mut stored: Vec<OutboxId> = Vec::with_capacity(reply.parts.len());
     let count = i64::try_from(reply.parts.len()).unwrap_or(i64::MAX);
     for (number, part) in (1_i64..).zip(&reply.parts) {
+        let part = serde_json::to_string(part)?;
+        let same = || earlier.iter().filter(|earlier| earlier.number == number && earlier.part == part);
+        if same().any(|earlier| earlier.state == "sent") {
+            continue;
+        }
+        let may_repeat = same().any(|earlier| earlier.state == "uncertain" || earlier.marked != 0);
         let id = tx.next_id();
-        let first = *first.get_or_insert(id);
         sqlx::query(
             "insert into outbox (id, reply, part_number, part_count, session_key, platform, account, chat_id, thread_id, \
-             reply_to, part, state, delivery, route, delivery_id, created_at) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'waiting', $12, $13, $14, $15)",
+             reply_to, part, state, marked, delivery, route, delivery_id, created_at) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'waiting', $12, $13, $14, $15, $16)",
         )
         .bind(id)
-        .bind(first)
+        .bind(stored.first().map_or(id, |first| first.0))
         .bind(number)
         .bind(count)
         .bind(reply.session_key.as_ref().map(|key| text(key.as_str())))
@@ -47,7 +60,8 @@ pub(super) async fn insert(
         .bind(text(&reply.target.chat_id))
         .bind(reply.target.thread_id.as_deref().map(text))
         .bind(reply.reply_to.as_deref().map(text))
-        .bind(serde_json::to_string(part)?)
+        .bind(part)
+        .bind(i64::from(may_repeat))
         .bind(delivery)
         .bind(name.map(|name| text(&name.route)))
         .bind(name.map(|name| text(&name.delivery_id)))
@@ -56,32 +70,46 @@ pub(super) async fn insert(
         .await?;
         stored.push(OutboxId(id));
     }
-    Ok(())
+    Ok(stored)
 }
 
-/// Whether an earlier try of a delivery said this reply to its chat as a whole: it is not said twice when the delivery
-/// comes again because another of its targets failed.
-pub(super) async fn is_reached(
-    tx: &mut Tx,
-    reply: &NewReply,
-    name: &DeliveryRef,
-    delivery: Option<i64>,
-) -> Result<bool> {
-    let reached: Option<i64> = sqlx::query_scalar::<Db, _>(
-        "select reply from outbox where route = $1 and delivery_id = $2 and (delivery is null or delivery <> $3) \
-         and platform = $4 and account = $5 and chat_id = $6 and coalesce(thread_id, '') = $7 \
-         group by reply having min(state) = 'sent' and max(state) = 'sent' limit 1",
+/// A part of an earlier try of a delivery.
+struct EarlierPart {
+    reply: i64,
+    number: i64,
+    part: String,
+    state: String,
+    marked: i64,
+}
+
+/// What earlier tries of a delivery had for the chat of this reply. A delivery that is so old that it is forgotten is
+/// another one.
+async fn earlier_tries(tx: &mut Tx, reply: &NewReply, name: &DeliveryRef, delivery: i64) -> Result<Vec<EarlierPart>> {
+    let rows: Vec<(i64, i64, String, String, i64)> = sqlx::query_as::<Db, _>(
+        "select reply, part_number, part, state, marked from outbox \
+         where route = $1 and delivery_id = $2 and (delivery is null or delivery <> $3) \
+         and platform = $4 and account = $5 and chat_id = $6 and coalesce(thread_id, '') = $7 and created_at >= $8 \
+         order by reply, id",
     )
     .bind(text(&name.route))
     .bind(text(&name.delivery_id))
-    .bind(delivery.unwrap_or_default())
+    .bind(delivery)
     .bind(reply.target.platform.as_str())
     .bind(text(&reply.target.account))
     .bind(text(&reply.target.chat_id))
     .bind(text(reply.target.thread_id.as_deref().unwrap_or_default()))
-    .fetch_optional(&mut tx.conn)
+    .bind(tx.now().saturating_sub(deliveries::KNOWN_FOR))
+    .fetch_all(&mut tx.conn)
     .await?;
-    Ok(reached.is_some())
+    Ok(rows
+        .into_iter()
+        .map(|(reply, number, part, state, marked)| EarlierPart { reply, number, part, state, marked })
+        .collect())
+}
+
+/// Whether one of the tries said its reply as a whole: the delivery comes again because another of its targets failed.
+fn is_whole(earlier: &[EarlierPart]) -> bool {
+    earlier.chunk_by(|a, b| a.reply == b.reply).any(|reply| reply.iter().all(|part| part.state == "sent"))
 }
 
 /// Claims the oldest open part of the chat that is due, unless one is in flight. A wait further ahead than any that is
@@ -275,15 +303,23 @@ async fn follow(tx: &mut Tx, part: &Attempted) -> Result<Settled> {
     if open > 0 {
         return Ok(None);
     }
-    let error: Option<Option<String>> = sqlx::query_scalar::<Db, _>(
-        "select error from outbox where delivery = $1 and state = 'dead' order by id limit 1",
+    let worst: Option<(String, Option<String>)> = sqlx::query_as::<Db, _>(
+        "select state, error from outbox where delivery = $1 and state in ('dead', 'uncertain') order by state, id limit 1",
     )
     .bind(delivery)
     .fetch_optional(&mut tx.conn)
     .await?;
-    let error = error.map(Option::unwrap_or_default);
-    let settled = deliveries::settle(tx, delivery, error.as_deref()).await?;
-    Ok(settled.map(|delivery| (delivery, error.map_or(Ok(()), Err))))
+    let ending = match worst {
+        None => Ending::Delivered,
+        Some((state, error)) if state == "dead" => Ending::Failed(error.unwrap_or_default()),
+        Some((_, error)) => Ending::Uncertain(format!("it may or may not have arrived: {}", error.unwrap_or_default())),
+    };
+    let Some(settled) = deliveries::settle(tx, delivery, &ending).await? else { return Ok(None) };
+    let outcome = match ending {
+        Ending::Delivered => Ok(()),
+        Ending::Uncertain(error) | Ending::Failed(error) => Err(error),
+    };
+    Ok(Some((settled, outcome)))
 }
 
 /// The newest parts that were sent to a chat, oldest first.
@@ -306,6 +342,28 @@ pub(in super::super) async fn sent_to(conn: &mut Conn, target: &ChatTarget, limi
             Ok(SentPart { id: OutboxId(id), text: part.plain, reply_to, at })
         })
         .collect()
+}
+
+/// How many replies to a message of a chat are on their way or were sent.
+pub(in super::super) async fn replies_to(conn: &mut Conn, target: &ChatTarget, message_id: &str) -> Result<i64> {
+    let count = |condition: &str| {
+        format!(
+            "select count(distinct reply) from outbox where platform = $1 and account = $2 and chat_id = $3 \
+             and reply_to = $4 and {condition}"
+        )
+    };
+    let mut replies = 0;
+    // Two questions, so that each finds its index.
+    for condition in ["left_queue_at is null", "state = 'sent'"] {
+        replies += sqlx::query_scalar::<Db, i64>(AssertSqlSafe(count(condition)))
+            .bind(target.platform.as_str())
+            .bind(text(&target.account))
+            .bind(text(&target.chat_id))
+            .bind(text(message_id))
+            .fetch_one(&mut *conn)
+            .await?;
+    }
+    Ok(replies)
 }
 
 /// The parts whose sends were cut off, with their chats.
