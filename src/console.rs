@@ -250,8 +250,8 @@ pub(crate) struct Say {
     pub(crate) text: String,
 }
 
-/// Stores it, 202. What was said before under this id is a `duplicate`; its `replies` tell how many it got once it is
-/// through, and are null before.
+/// Stores it, 202. What was said before under this id is a `duplicate`; its `replies` tell how many it got, once it is
+/// through.
 async fn say(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejection>) -> Result<Response, Refusal> {
     let bad = |error: &str| Err(refusal(StatusCode::BAD_REQUEST, error));
     let say: Say = read(body, "the texts id and text")?;
@@ -281,8 +281,10 @@ async fn say(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejec
         Admission::New(_) => json!({ "status": "accepted", "id": say.id }),
         Admission::Duplicate => {
             let replies = console.store.replies_of(&dedup_key, &target, &say.id).await;
-            let replies = replies.map_err(|error| store_failed(&error))?;
-            json!({ "status": "duplicate", "id": say.id, "replies": replies })
+            match replies.map_err(|error| store_failed(&error))? {
+                Some(replies) => json!({ "status": "duplicate", "id": say.id, "replies": replies }),
+                None => json!({ "status": "duplicate", "id": say.id }),
+            }
         }
     };
     Ok(json(StatusCode::ACCEPTED, &answer))

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -116,6 +118,29 @@ async fn chat_waits_for_a_gateway_that_is_started_again() -> Result<()> {
         (Some(0), "echo: one\necho: two\necho: three\n")
     );
     assert_eq!(gateway.local.hears("cli", 3).await?.len(), 3);
+    assert_eq!(gateway.stop().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn chat_hears_of_what_was_settled_while_it_was_not_told() -> Result<()> {
+    let place =
+        Place::with(&World::default().without_telegram(), FakeTelegram::start().await, FakeModel::start().await)?;
+    place.model.hangs().says("[SILENT]").says("Two.");
+    let gateway = place.start().await?;
+    let mut child = place.command(&["chat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    child.stdin.take().context("a pipe")?.write_all(b"one\ntwo\n")?;
+    place.model.is_asked(1).await;
+    let chat = Pid::from_raw(child.id().cast_signed());
+    kill(chat, Signal::SIGSTOP)?;
+    gateway.kill()?;
+    let gateway = place.start().await?;
+    gateway.local.hears("cli", 1).await?;
+    place.rests().await?;
+    kill(chat, Signal::SIGCONT)?;
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output());
+    let output = tokio::time::timeout(Duration::from_secs(5), output).await.context("the chat goes on")???;
+    assert_eq!((output.status.code(), String::from_utf8(output.stdout)?.as_str()), (Some(0), "Two.\n"));
     assert_eq!(gateway.stop().await?, 0);
     Ok(())
 }

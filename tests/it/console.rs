@@ -158,7 +158,11 @@ async fn the_same_id_is_the_same_message() {
         }
         t.model.release();
         assert_eq!(t.local.hears("a", 1).await?, ["once"]);
-        assert_eq!(t.local.says("a", "1", "hello").await?["status"], "duplicate");
+        assert_eq!(
+            t.local.says("a", "1", "hello").await?,
+            json!({ "status": "duplicate", "id": "1", "replies": 1 }),
+            "it is through"
+        );
         t.model.says("in another chat");
         assert_eq!(t.local.says("b", "1", "hello").await?["status"], "accepted");
         assert_eq!(t.local.hears("b", 1).await?, ["in another chat"]);
