@@ -1,6 +1,5 @@
 //! Wires everything from a [`Config`] and runs it until it is told to stop. The same build serves `main` and the tests.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -88,8 +87,8 @@ pub struct Summary {
     pub routes: Vec<String>,
     /// Routes that are off, and why.
     pub routes_off: Vec<String>,
-    /// Whether Telegram is on.
-    pub telegram: bool,
+    /// The Telegram bots that are on, by their accounts: `telegram`, `telegram@support`.
+    pub telegram: Vec<String>,
     /// Which model answers.
     pub model: String,
     /// Whether it is the built-in echo.
@@ -119,8 +118,8 @@ impl App {
 
         let local = Arc::new(LocalAdapter::new());
         let mut adapters: Vec<Arc<dyn Adapter>> = Vec::new();
-        if let Some(telegram) = config.telegram.as_ref().filter(|_| !only_local) {
-            adapters.push(Arc::new(telegram_adapter(telegram, &config)?));
+        for (account, telegram) in config.telegram.iter().filter(|_| !only_local) {
+            adapters.push(Arc::new(telegram_adapter(account, telegram, &config)?));
         }
         if config.console.enabled || only_local {
             adapters.push(Arc::clone(&local) as Arc<dyn Adapter>);
@@ -146,7 +145,10 @@ impl App {
             webhook_address: None,
             routes: Vec::new(),
             routes_off: Vec::new(),
-            telegram: config.telegram.is_some() && !only_local,
+            telegram: match only_local {
+                true => Vec::new(),
+                false => config.telegram.keys().map(|account| Platform::Telegram.with_account(account)).collect(),
+            },
             model: model_name(&config),
             echo: config.model.provider == Provider::Echo,
             notes,
@@ -301,8 +303,13 @@ fn bind_error(error: anyhow::Error) -> UserError {
     UserError::failed(format!("{error:#}."))
 }
 
-fn telegram_adapter(telegram: &crate::config::Telegram, config: &Config) -> Result<TelegramAdapter, UserError> {
+fn telegram_adapter(
+    account: &str,
+    telegram: &crate::config::Telegram,
+    config: &Config,
+) -> Result<TelegramAdapter, UserError> {
     let options = TelegramOptions {
+        account: account.to_owned(),
         base_url: telegram.base_url.clone(),
         max_update_age: config.max_update_age,
         typing: telegram.typing,
@@ -313,7 +320,9 @@ fn telegram_adapter(telegram: &crate::config::Telegram, config: &Config) -> Resu
         commands: if telegram.command_menu { crate::gateway::menu() } else { Vec::new() },
         ..TelegramOptions::new(telegram.token.clone())
     };
-    TelegramAdapter::new(options).map_err(|error| UserError::config(format!("Telegram cannot be set up: {error}")))
+    TelegramAdapter::new(options).map_err(|error| {
+        UserError::config(format!("{} cannot be set up: {error}", Platform::Telegram.with_account(account)))
+    })
 }
 
 fn model_name(config: &Config) -> String {
@@ -324,14 +333,17 @@ fn model_name(config: &Config) -> String {
 }
 
 fn rules(config: &Config) -> Rules {
-    let telegram = config.telegram.iter().map(|telegram| (Platform::Telegram, telegram.allowed.clone()));
+    let telegram = config
+        .telegram
+        .iter()
+        .map(|(account, telegram)| (Platform::Telegram, account.clone(), telegram.allowed.clone()));
     Rules {
         turns: config.limits.turns,
         waiting_per_chat: config.limits.waiting_per_chat,
         sharing: config.sharing,
         uncertain_sends: config.uncertain_sends,
         allowed: config.allowed.clone(),
-        allowed_by_platform: HashMap::from_iter(telegram),
+        allowed_by_account: telegram.collect(),
         roles: config.roles.clone(),
         model: model_name(config),
     }
@@ -408,7 +420,7 @@ async fn announce(hooks: Arc<Registry>, adapters: Vec<Arc<dyn Adapter>>, stop: C
 
 fn connected(adapters: &[Arc<dyn Adapter>]) -> Vec<String> {
     let connected = adapters.iter().filter(|adapter| adapter.status().state == AdapterState::Connected);
-    connected.map(|adapter| adapter.platform().to_string()).collect()
+    connected.map(|adapter| adapter.platform().with_account(adapter.account())).collect()
 }
 
 impl Summary {

@@ -56,8 +56,9 @@ pub struct Config {
     pub sharing: Sharing,
     /// `model`.
     pub model: Model,
-    /// `platforms.telegram`; `None` when there is no token or it is disabled.
-    pub telegram: Option<Telegram>,
+    /// The Telegram bots that are on, by account: `platforms.telegram` itself has no name, the others are those of
+    /// `platforms.telegram.accounts`.
+    pub telegram: BTreeMap<String, Telegram>,
     /// `platforms.webhook`.
     pub webhook: Webhook,
     /// `GATEWAY_ALLOWED_USERS`, `GATEWAY_ALLOW_ALL_USERS`.

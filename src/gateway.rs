@@ -5,6 +5,7 @@
 //! model's dialect or SQL.
 
 mod access;
+mod accounts;
 mod commands;
 mod deliver;
 mod handle;
@@ -15,14 +16,13 @@ mod silence;
 mod tell;
 mod texts;
 
-use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use hookgate_adapters::{Adapter, ChatMoved, Inbound, InboundMessage, NotAccepted, Platform};
+use hookgate_adapters::{Adapter, ChatMoved, ChatTarget, Inbound, InboundMessage, NotAccepted, Source};
 use hookgate_hooks::Registry;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -37,6 +37,7 @@ use crate::store::{
     StoreError, UncertainSends,
 };
 
+pub use accounts::ByAccount;
 pub use commands::menu;
 pub use deliver::Settled;
 pub use health::StoreHealth;
@@ -53,7 +54,7 @@ pub struct Parts {
     pub hooks: Arc<Registry>,
     /// Who answers.
     pub agent: Agent,
-    /// Who hears and speaks, one per platform.
+    /// Who hears and speaks, one per account of a platform.
     pub adapters: Vec<Arc<dyn Adapter>>,
     /// Whether webhook deliveries of an earlier run are taken up (not in a chat without listeners).
     pub serves_webhooks: bool,
@@ -76,8 +77,8 @@ pub struct Rules {
     pub uncertain_sends: UncertainSends,
     /// `GATEWAY_ALLOWED_USERS` and `GATEWAY_ALLOW_ALL_USERS`.
     pub allowed: Allowed,
-    /// The platforms' own lists.
-    pub allowed_by_platform: HashMap<Platform, Allowed>,
+    /// The lists of the platforms' accounts.
+    pub allowed_by_account: ByAccount<Allowed>,
     /// `roles`: what those who have access may do.
     pub roles: Roles,
     /// The model's name as `/status` shows it.
@@ -92,7 +93,7 @@ struct Inner {
     store: Arc<dyn Store>,
     hooks: Arc<Registry>,
     agent: Agent,
-    adapters: HashMap<Platform, Arc<dyn Adapter>>,
+    adapters: ByAccount<Arc<dyn Adapter>>,
     rules: Rules,
     clock: Clock,
     access: Access,
@@ -163,11 +164,14 @@ impl Gateway {
         let abort = CancellationToken::new();
         Self(Arc::new(Inner {
             health: StoreHealth::default(),
-            access: Access::new(rules.allowed.clone(), rules.allowed_by_platform.clone(), rules.roles.clone()),
+            access: Access::new(rules.allowed.clone(), rules.allowed_by_account.clone(), rules.roles.clone()),
             lanes: Lanes::new(abort.clone()),
             turns: Semaphore::new(rules.turns.max(1)),
             outbox: Outbox::default(),
-            adapters: adapters.into_iter().map(|adapter| (adapter.platform(), adapter)).collect(),
+            adapters: adapters
+                .into_iter()
+                .map(|adapter| (adapter.platform(), adapter.account().to_owned(), adapter))
+                .collect(),
             draining: CancellationToken::new(),
             abort,
             tasks: TaskTracker::new(),
@@ -245,9 +249,19 @@ impl Gateway {
         SessionKey::of(source, self.0.rules.sharing)
     }
 
-    /// Cuts a text into what the platform of `target` sends; one plain part where the platform is not running.
-    pub fn split(&self, platform: Platform, text: &str) -> Vec<hookgate_adapters::Part> {
-        deliver::split(self.0.adapters.get(&platform), text)
+    /// Cuts a text into what the account of `target` sends; small plain parts where it is not running.
+    pub fn split(&self, target: &ChatTarget, text: &str) -> Vec<hookgate_adapters::Part> {
+        deliver::split(self.adapter(target), text)
+    }
+
+    /// The running adapter that speaks to a chat.
+    fn adapter(&self, target: &ChatTarget) -> Option<&Arc<dyn Adapter>> {
+        self.0.adapters.get(target.platform, &target.account)
+    }
+
+    /// The running adapter that heard a message.
+    fn adapter_of(&self, source: &Source) -> Option<&Arc<dyn Adapter>> {
+        self.0.adapters.get(source.platform, &source.account)
     }
 
     /// Follows a delivery until it is settled; register before it is accepted.

@@ -38,7 +38,8 @@ impl Sharing {
 impl SessionKey {
     /// The conversation a message from `source` belongs to. Binding: `vectors/session_key.json`.
     pub fn of(source: &Source, sharing: Sharing) -> Self {
-        let mut key = format!("agent:main:{}", source.platform);
+        // Two bots are two conversations, also with the same person.
+        let mut key = format!("agent:main:{}", source.platform.with_account(&source.account));
         let mut push = |segment: &str| {
             key.push(':');
             key.push_str(segment);
@@ -199,6 +200,10 @@ mod tests {
         let moved = |key: &str| SessionKey(key.to_owned()).moved("-529", "-100529").map(|key| key.0);
         assert_eq!(moved("agent:main:telegram:group:-529:7").as_deref(), Some("agent:main:telegram:group:-100529:7"));
         assert_eq!(moved("agent:main:telegram:group:-529").as_deref(), Some("agent:main:telegram:group:-100529"));
+        assert_eq!(
+            moved("agent:main:telegram@ops:group:-529:7").as_deref(),
+            Some("agent:main:telegram@ops:group:-100529:7")
+        );
         assert_eq!(moved("agent:main:telegram:group:-5291:-529"), None);
         assert_eq!(moved("agent:main:telegram:dm"), None);
     }
@@ -215,7 +220,7 @@ mod tests {
             };
             let source = Source {
                 platform,
-                account: "not part of the key".to_owned(),
+                account: String::new(),
                 chat_id: case.chat_id.clone(),
                 chat_name: None,
                 chat_type: case.chat_type,
@@ -229,6 +234,11 @@ mod tests {
                 thread_sessions_per_user: case.thread_sessions_per_user,
             };
             assert_eq!(SessionKey::of(&source, sharing).as_str(), case.session_key, "{case:?}");
+            let of_another_bot = SessionKey::of(&Source { account: "ops".to_owned(), ..source }, sharing);
+            assert_eq!(
+                of_another_bot.as_str(),
+                case.session_key.replacen(&case.platform, &format!("{platform}@ops"), 1)
+            );
             checked += 1;
         }
         assert_eq!(checked, 56);

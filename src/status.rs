@@ -13,7 +13,7 @@ use crate::gateway::Gateway;
 pub struct Ready {
     /// The whole.
     pub status: Overall,
-    /// Every platform there is, enabled or not.
+    /// Every platform there is, enabled or not; an account with a name as `telegram@support`.
     pub platforms: BTreeMap<String, PlatformStatus>,
     /// `ok` or `failed`.
     pub store: String,
@@ -73,8 +73,8 @@ impl StatusSource {
                 AdapterState::Connecting => "connecting",
                 AdapterState::Failed => "failed",
             };
-            platforms
-                .insert(adapter.platform().to_string(), PlatformStatus { state: state.into(), error: status.error });
+            let name = adapter.platform().with_account(adapter.account());
+            platforms.insert(name, PlatformStatus { state: state.into(), error: status.error });
         }
         if self.webhooks {
             let state = PlatformStatus { state: "connected".into(), error: None };

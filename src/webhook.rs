@@ -444,7 +444,7 @@ fn replies(webhooks: &Webhooks, targets: &[Target], text: &str, delivery: &Deliv
         Target::Log => None,
     });
     let reply = |target: &ChatTarget| NewReply {
-        parts: webhooks.gateway.split(target.platform, text),
+        parts: webhooks.gateway.split(target, text),
         target: target.clone(),
         reply_to: None,
         delivery: Some(delivery.clone()),

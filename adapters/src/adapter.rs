@@ -16,6 +16,11 @@ pub trait Adapter: Send + Sync {
     /// The platform it speaks.
     fn platform(&self) -> Platform;
 
+    /// Which of our accounts on the platform it is; empty for the one without a name.
+    fn account(&self) -> &str {
+        ""
+    }
+
     /// Hears until `stop` is cancelled, and recovers from every failure by itself, for ever. A message counts as received
     /// only once `inbound.accept` returned `Ok`; until then the platform must keep it. Returns soon after `stop`.
     async fn listen(&self, inbound: Arc<dyn Inbound>, stop: CancellationToken);

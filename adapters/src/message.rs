@@ -27,6 +27,15 @@ impl Platform {
             Self::Local => "local",
         }
     }
+
+    /// The name of one of our accounts on the platform, `telegram@support`; of the account without a name, the
+    /// platform's.
+    pub fn with_account(self, account: &str) -> String {
+        match account {
+            "" => self.as_str().to_owned(),
+            account => format!("{self}@{account}"),
+        }
+    }
 }
 
 impl fmt::Display for Platform {
@@ -83,7 +92,7 @@ impl ChatType {
 pub struct Source {
     /// The platform.
     pub platform: Platform,
-    /// Which of our accounts on the platform heard it; empty where there is only one.
+    /// Which of our accounts on the platform heard it; empty for the one without a name.
     #[serde(default)]
     pub account: String,
     /// The chat, as the platform writes its id.
@@ -124,7 +133,7 @@ impl Source {
 pub struct ChatTarget {
     /// The platform.
     pub platform: Platform,
-    /// Which of our accounts sends; empty for the only one.
+    /// Which of our accounts sends; empty for the one without a name.
     #[serde(default)]
     pub account: String,
     /// The chat's id.
@@ -135,9 +144,9 @@ pub struct ChatTarget {
 }
 
 impl fmt::Display for ChatTarget {
-    /// `platform:chat[:thread]`, the form people write in a route's `deliver`.
+    /// `platform[@account]:chat[:thread]`, the form people write in a route's `deliver`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.platform, self.chat_id)?;
+        write!(f, "{}:{}", self.platform.with_account(&self.account), self.chat_id)?;
         match &self.thread_id {
             Some(thread) => write!(f, ":{thread}"),
             None => Ok(()),

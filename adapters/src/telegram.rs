@@ -22,7 +22,7 @@ use teloxide::types::{ChatAction, ChatId, MessageId, ParseMode, Recipient, Reply
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{Instrument as _, Span, debug, info, info_span, warn};
 
 pub use api::TelegramSetupError;
 use api::{Api, Failure, Refusal};
@@ -34,12 +34,14 @@ use crate::{
     StatusCell,
 };
 
-const TOKEN_REFUSED: &str = "Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN";
+const TOKEN_REFUSED: &str = "Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN (or the account's token)";
 const TYPING_DEADLINE: Duration = Duration::from_millis(1500);
 
 /// How the bot is reached and how it behaves.
 #[derive(Debug, Clone)]
 pub struct TelegramOptions {
+    /// Our name for the bot where there are several; empty for the one without a name, which is the default.
+    pub account: String,
     /// The bot's token, `123456:ABC-DEF`.
     pub token: SecretString,
     /// Where the Bot API is, with or without a trailing `/bot`. Default `https://api.telegram.org`.
@@ -73,6 +75,7 @@ impl TelegramOptions {
     /// The defaults with this token.
     pub fn new(token: SecretString) -> Self {
         Self {
+            account: String::new(),
             token,
             base_url: "https://api.telegram.org".to_owned(),
             webhook: None,
@@ -125,6 +128,36 @@ impl TelegramAdapter {
     /// How much longer than Telegram was asked to wait its answer may take; after that the connection counts as dead.
     fn poll_grace(&self) -> Duration {
         (self.poll_timeout() / 2).min(Duration::from_secs(10))
+    }
+
+    /// Which bot's doings are logged, where there are several.
+    fn span(&self) -> Span {
+        match self.options.account.as_str() {
+            "" => Span::none(),
+            account => info_span!("telegram", account),
+        }
+    }
+
+    /// Sends a part, and leaves out of it one after the other what Telegram refuses.
+    async fn send_until_less_is_left(&self, message: &OutboundMessage) -> Result<String, SendError> {
+        let deadline = Instant::now() + self.options.send_timeout;
+        let mark = if message.marked { format::MARK } else { "" };
+        let plain = format!("{mark}{}", message.part.plain);
+        let mut request = request(message, mark, self.options.reply_to_mode != ReplyToMode::Off)?;
+        loop {
+            let failure = match self.send_once(&request, deadline).await {
+                Ok(id) => return Ok(id),
+                Err(failure) => failure,
+            };
+            // Each round leaves one thing out, so this ends.
+            let Failure::Refused(refusal) = &failure else { return Err(self.send_error(failure)) };
+            let Some((less, refused)) = without_the_refused(refusal, &request, &plain) else {
+                return Err(self.send_error(failure));
+            };
+            let chat_id = &message.target.chat_id;
+            info!(platform = "telegram", chat_id, "sending again without {refused}: {}", refusal.description);
+            request = less;
+        }
     }
 
     async fn send_once(&self, request: &SendMessage, deadline: Instant) -> Result<String, Failure> {
@@ -222,9 +255,13 @@ impl Adapter for TelegramAdapter {
         Platform::Telegram
     }
 
+    fn account(&self) -> &str {
+        &self.options.account
+    }
+
     async fn listen(&self, inbound: Arc<dyn Inbound>, stop: CancellationToken) {
         let Some(_only_one) = stop.run_until_cancelled(self.listening.lock()).await else { return };
-        poll::Listener::new(self, inbound, stop).run().await;
+        poll::Listener::new(self, inbound, stop).run().instrument(self.span()).await;
         self.status.set(AdapterState::Connecting, None);
     }
 
@@ -233,24 +270,7 @@ impl Adapter for TelegramAdapter {
     }
 
     async fn send(&self, message: &OutboundMessage) -> Result<String, SendError> {
-        let deadline = Instant::now() + self.options.send_timeout;
-        let mark = if message.marked { format::MARK } else { "" };
-        let plain = format!("{mark}{}", message.part.plain);
-        let mut request = request(message, mark, self.options.reply_to_mode != ReplyToMode::Off)?;
-        loop {
-            let failure = match self.send_once(&request, deadline).await {
-                Ok(id) => return Ok(id),
-                Err(failure) => failure,
-            };
-            // Each round leaves one thing out, so this ends.
-            let Failure::Refused(refusal) = &failure else { return Err(self.send_error(failure)) };
-            let Some((less, refused)) = without_the_refused(refusal, &request, &plain) else {
-                return Err(self.send_error(failure));
-            };
-            let chat_id = &message.target.chat_id;
-            info!(platform = "telegram", chat_id, "sending again without {refused}: {}", refusal.description);
-            request = less;
-        }
+        self.send_until_less_is_left(message).instrument(self.span()).await
     }
 
     async fn typing(&self, target: &ChatTarget) {

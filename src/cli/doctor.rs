@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use serde::Serialize;
 
 use super::Context;
-use crate::config::{Config, Provider, Severity, address};
+use crate::config::{Config, Provider, Severity, Telegram, address};
 use crate::error::UserError;
 use crate::store::lock::{HomeLock, reference_gateway};
 use crate::store::{SqlStore, StoreError};
@@ -45,7 +45,12 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
         findings.push(home(&config.home));
         findings.push(store(config).await);
         findings.extend(gateway(config).await);
-        findings.push(telegram(config).await);
+        if config.telegram.is_empty() {
+            findings.push(ok("telegram", "off; set TELEGRAM_BOT_TOKEN in .env to turn it on"));
+        }
+        for (account, bot) in &config.telegram {
+            findings.push(telegram(config, account, bot).await);
+        }
         findings.push(model(config));
         findings.extend(webhooks(config).await);
     }
@@ -139,22 +144,24 @@ async fn gateway(config: &Config) -> Vec<Finding> {
     findings
 }
 
-async fn telegram(config: &Config) -> Finding {
-    let Some(telegram) = &config.telegram else {
-        return ok("telegram", "off; set TELEGRAM_BOT_TOKEN in .env to turn it on");
+async fn telegram(config: &Config, account: &str, telegram: &Telegram) -> Finding {
+    let list = match account {
+        "" => "TELEGRAM_ALLOWED_USERS".to_owned(),
+        account => format!("platforms.telegram.accounts.{account}.allow_from"),
     };
     let asked =
         hookgate_adapters::check_token(&telegram.base_url, telegram.token.clone(), telegram.proxy.as_ref(), ASK).await;
     let lists = [&telegram.allowed.users, &telegram.allowed.group_users, &telegram.allowed.group_chats];
     let nobody = lists.iter().all(|list| list.is_empty()) && !telegram.allowed.all;
     let nobody = nobody && config.allowed.users.is_empty() && !config.allowed.all;
+    let named = if account.is_empty() { String::new() } else { format!("{account}: ") };
     match asked {
-        Err(error) => failed("telegram", crate::redact::redact(&error)),
+        Err(error) => failed("telegram", crate::redact::redact(&format!("{named}{error}"))),
         Ok(bot) if nobody => warning(
             "telegram",
-            format!("the token is @{bot}'s, but nobody may talk to it; set TELEGRAM_ALLOWED_USERS to your user id"),
+            format!("{named}the token is @{bot}'s, but nobody may talk to it; set {list} to your user id"),
         ),
-        Ok(bot) => ok("telegram", format!("the token is @{bot}'s")),
+        Ok(bot) => ok("telegram", format!("{named}the token is @{bot}'s")),
     }
 }
 

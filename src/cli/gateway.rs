@@ -126,7 +126,7 @@ fn announce(context: &Context, summary: &Summary) {
             "webhook_address": address,
             "routes": summary.routes,
             "routes_off": summary.routes_off,
-            "telegram": summary.telegram,
+            "telegram": !summary.telegram.is_empty(),
             "model": summary.model,
         });
         context.output.event(&start);
@@ -151,7 +151,14 @@ fn announce(context: &Context, summary: &Summary) {
     for off in &summary.routes_off {
         line(&format!("             off: {off}"));
     }
-    line(&format!("  telegram   {}", if summary.telegram { "on" } else { "off (set TELEGRAM_BOT_TOKEN)" }));
+    line(&format!(
+        "  telegram   {}",
+        match summary.telegram.as_slice() {
+            [] => "off (set TELEGRAM_BOT_TOKEN)".to_owned(),
+            [one] if one == "telegram" => "on".to_owned(),
+            bots => format!("on: {}", bots.join(", ")),
+        }
+    ));
     line(&format!("  model      {}", summary.model));
     line("Next:");
     line("  hookgate chat                      talk to it in a terminal");

@@ -26,7 +26,7 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
         .home
         .clone()
         .ok_or_else(|| context.config().err().unwrap_or_else(|| UserError::failed("There is no home directory.")))?;
-    let telegram = loaded.config.as_ref().and_then(|config| config.telegram.as_ref());
+    let telegram = loaded.config.as_ref().and_then(|config| config.telegram.get(""));
     let base_url = telegram.map_or(TELEGRAM, |telegram| telegram.base_url.as_str());
     let proxy = telegram.and_then(|telegram| telegram.proxy.as_ref());
     note(&format!("hookgate setup writes {}. An empty answer keeps what is there.", home.join(".env").display()));

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::console::ConsoleFile;
 use crate::error::UserError;
 use crate::store::lock::HomeLock;
-use crate::webhook::route::{Deliver, Route, Scheme};
+use crate::webhook::route::{Route, Scheme};
 use crate::webhook::subscriptions::{self, FILE_NAME, RouteSet, Subscription, SubscriptionError, Subscriptions};
 
 /// The reference's time limit for a test delivery; a `deliver_only` route may use all of its `deliver_wait`.
@@ -72,7 +72,7 @@ pub(super) struct Subscribe {
     /// What it is for
     #[arg(long, default_value = "", value_name = "TEXT")]
     description: String,
-    /// Where the answer goes: log, telegram, telegram:CHAT[:THREAD], local, local:CHAT
+    /// Where the answer goes: log, telegram, telegram:CHAT[:THREAD], telegram@ACCOUNT[:CHAT], local, local:CHAT
     #[arg(long, default_value = "log", value_name = "TARGET")]
     deliver: String,
     /// The chat of the target; may be a template
@@ -189,18 +189,6 @@ fn events(route: &Route) -> String {
     if route.events.is_empty() { "(all)".into() } else { route.events.join(", ") }
 }
 
-fn target(deliver: &Deliver) -> String {
-    match deliver {
-        Deliver::Log => "log".into(),
-        Deliver::Chat(chat) => chat.to_string(),
-        Deliver::Template { platform, chat_id, thread_id } => {
-            let thread = thread_id.as_ref().map(|thread| format!(":{thread}")).unwrap_or_default();
-            format!("{platform}:{chat_id}{thread}")
-        }
-        Deliver::Many(list) => list.iter().map(target).collect::<Vec<_>>().join(", "),
-    }
-}
-
 fn details(route: &Route) -> Vec<String> {
     let mode = if route.deliver_only { "deliver only, no model" } else { "a model answers" };
     let prompt: String = route.prompt.chars().take(PREVIEW).collect();
@@ -211,7 +199,7 @@ fn details(route: &Route) -> Vec<String> {
     };
     vec![
         format!("  events   {}", events(route)),
-        format!("  deliver  {} ({mode})", target(&route.deliver)),
+        format!("  deliver  {} ({mode})", route.deliver),
         format!("  prompt   {}", prompt.replace('\n', " ")),
     ]
 }
@@ -223,7 +211,7 @@ fn described(route: &Route) -> Value {
         "scheme": scheme(route),
         "events": route.events,
         "prompt": route.prompt,
-        "deliver": target(&route.deliver),
+        "deliver": route.deliver.to_string(),
         "deliver_only": route.deliver_only,
     })
 }
@@ -270,7 +258,7 @@ async fn list(context: &Context, config: &Config) -> Result<u8, UserError> {
                         cell(row, "state"),
                         cell(row, "source"),
                         events(route),
-                        format!("{}{mode}", target(&route.deliver)),
+                        format!("{}{mode}", route.deliver),
                         cell(row, "url"),
                     ]
                 })

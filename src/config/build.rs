@@ -54,8 +54,7 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
             secrets.add(settings.variable(&assignment.name).unwrap_or_default());
         }
     }
-    let home_channel = home_channel(settings);
-    let telegram = telegram(settings, home_channel.clone(), &mut secrets);
+    let telegram = telegrams(settings, &mut secrets);
     let config = Config {
         home,
         storage: storage(settings, &mut secrets),
@@ -81,7 +80,7 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
                 .boolean("thread_sessions_per_user", Sharing::default().thread_sessions_per_user),
         },
         model: model(settings, &mut secrets),
-        webhook: webhook(settings, telegram.as_ref(), &mut secrets),
+        webhook: webhook(settings, &telegram, &mut secrets),
         telegram,
         allowed: Allowed {
             users: settings.list("allowed_users"),
@@ -233,7 +232,45 @@ pub(super) fn is_placeholder(secret: &SecretString) -> bool {
         )
 }
 
-fn telegram(settings: &mut Settings, home_channel: Option<ChatTarget>, secrets: &mut Secrets) -> Option<Telegram> {
+/// The bots by their accounts: that of `platforms.telegram` has no name.
+fn telegrams(settings: &mut Settings, secrets: &mut Secrets) -> BTreeMap<String, Telegram> {
+    let mut bots: BTreeMap<String, Telegram> = BTreeMap::new();
+    bots.extend(telegram(settings, "", secrets).map(|bot| (String::new(), bot)));
+    for name in settings.accounts() {
+        let Some((bot, enabled)) = settings.in_account(&name, |settings| {
+            let bot = telegram(settings, &name, secrets);
+            (bot, settings.read("platforms.telegram.enabled", super::settings::boolean))
+        }) else {
+            continue;
+        };
+        let Some(bot) = bot else {
+            if enabled != Some(false) && !settings.problems.iter().any(|one| one.severity == Severity::Error) {
+                let get = "get a token from @BotFather and write it as `token: ${NAME}`, with NAME in .env";
+                settings.tell_about_account(&name, "the account has no bot token", get);
+            }
+            continue;
+        };
+        let same = |(account, other): (&String, &Telegram)| {
+            let is = |same: bool, what: &str| same.then(|| (account.clone(), what.to_owned()));
+            let listens = |bot: &Telegram| bot.webhook.as_ref().map(|webhook| (webhook.host.clone(), webhook.port));
+            is(other.token.expose_secret() == bot.token.expose_secret(), "the bot token")
+                .or(is(listens(other).is_some() && listens(other) == listens(&bot), "the webhook's host and port"))
+        };
+        if let Some((other, what)) = bots.iter().find_map(same) {
+            let other = Platform::Telegram.with_account(&other);
+            settings.tell_about_account(
+                &name,
+                format!("{what} is that of {other} too"),
+                "give each account its own; Telegram serves one listener per bot",
+            );
+        }
+        bots.insert(name, bot);
+    }
+    bots
+}
+
+fn telegram(settings: &mut Settings, account: &str, secrets: &mut Secrets) -> Option<Telegram> {
+    let home_channel = home_channel(settings, account);
     let enabled = settings.read("platforms.telegram.enabled", super::settings::boolean);
     let token = settings.secret("platforms.telegram.token");
     secrets.add_secret(token.as_ref());
@@ -366,7 +403,7 @@ fn members(settings: &mut Settings, path: &'static str) -> Vec<String> {
     })
 }
 
-fn home_channel(settings: &mut Settings) -> Option<ChatTarget> {
+fn home_channel(settings: &mut Settings, account: &str) -> Option<ChatTarget> {
     let chat_id = settings.read("platforms.telegram.home_channel.chat_id", |node| {
         let chat = text(node)?;
         let chat = chat.trim();
@@ -391,7 +428,7 @@ fn home_channel(settings: &mut Settings) -> Option<ChatTarget> {
     let not_empty = |id: Option<String>| id.filter(|id| !id.is_empty());
     Some(ChatTarget {
         platform: Platform::Telegram,
-        account: String::new(),
+        account: account.to_owned(),
         chat_id: not_empty(chat_id)?,
         thread_id: not_empty(thread_id),
     })
@@ -519,15 +556,14 @@ fn provider(settings: &mut Settings, name: Option<&str>, has_server: bool, has_k
     }
 }
 
-fn webhook(settings: &mut Settings, telegram: Option<&Telegram>, secrets: &mut Secrets) -> Webhook {
+fn webhook(settings: &mut Settings, telegram: &BTreeMap<String, Telegram>, secrets: &mut Secrets) -> Webhook {
     let host = host(settings, "platforms.webhook.extra.host");
     let secret = settings.secret("platforms.webhook.extra.secret").filter(|secret| !secret.expose_secret().is_empty());
     secrets.add_secret(secret.as_ref());
     let route_defaults = RouteDefaults {
         secret,
         loopback: is_loopback(&host),
-        telegram_home: telegram.and_then(|telegram| telegram.home_channel.clone()),
-        telegram_enabled: telegram.is_some(),
+        telegram: telegram.iter().map(|(account, bot)| (account.clone(), bot.home_channel.clone())).collect(),
         public_url: settings.read("platforms.webhook.extra.public_url", web_address),
     };
     let routes = routes(settings, &route_defaults, secrets);

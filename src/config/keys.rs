@@ -14,6 +14,8 @@ pub(crate) enum Holds {
     Secret,
     /// A mapping of its own kind; each key in it is judged by its name.
     Routes,
+    /// Names with the keys of the platform below each.
+    Accounts,
 }
 
 /// A key that takes effect.
@@ -34,6 +36,21 @@ const fn address(path: &'static str) -> Key {
 const fn secret(path: &'static str) -> Key {
     Key { path, holds: Holds::Secret }
 }
+
+/// The bots besides the one of `platforms.telegram` itself.
+pub(crate) const ACCOUNTS: &str = "platforms.telegram.accounts";
+
+/// What belongs to one bot and is never taken over from `platforms.telegram`.
+pub(crate) const OF_ONE_ACCOUNT: &[&str] = &[
+    "platforms.telegram.enabled",
+    "platforms.telegram.token",
+    "platforms.telegram.home_channel.chat_id",
+    "platforms.telegram.home_channel.thread_id",
+    "platforms.telegram.extra.webhook_url",
+    "platforms.telegram.extra.webhook_port",
+    "platforms.telegram.extra.webhook_secret",
+    ACCOUNTS,
+];
 
 /// Every key that takes effect, in the order of `config.example.yaml`.
 pub(crate) const KEYS: &[Key] = &[
@@ -80,6 +97,7 @@ pub(crate) const KEYS: &[Key] = &[
     secret("platforms.telegram.extra.webhook_secret"),
     key("platforms.telegram.extra.command_menu"),
     address("platforms.telegram.extra.base_url"),
+    Key { path: ACCOUNTS, holds: Holds::Accounts },
     key("platforms.webhook.enabled"),
     address("platforms.webhook.extra.host"),
     key("platforms.webhook.extra.port"),

@@ -67,7 +67,9 @@ type Typing<T> = Result<T, Wrong>;
 /// All values and problems.
 pub(super) struct Settings {
     /// Per canonical path, the value that wins first.
-    found: BTreeMap<&'static str, Vec<Found>>,
+    found: Values,
+    /// The same of each account, under the paths of its platform.
+    accounts: BTreeMap<String, Account>,
     pub(super) problems: Vec<Problem>,
     file: String,
     env_file: String,
@@ -83,11 +85,30 @@ struct At {
     canonical: String,
     written: String,
     rank: u8,
+    /// Inside an account: whose.
+    account: Option<String>,
+}
+
+type Values = BTreeMap<&'static str, Vec<Found>>;
+
+/// One of `platforms.telegram.accounts`.
+struct Account {
+    written: String,
+    place: Place,
+    found: Values,
 }
 
 impl Settings {
     pub(super) fn new(file: String, env_file: String, variables: BTreeMap<String, String>) -> Self {
-        Self { found: BTreeMap::new(), problems: Vec::new(), file, env_file, variables, in_file: BTreeMap::new() }
+        Self {
+            found: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+            problems: Vec::new(),
+            file,
+            env_file,
+            variables,
+            in_file: BTreeMap::new(),
+        }
     }
 
     /// The value of a variable, of the process or of `.env`.
@@ -108,11 +129,10 @@ impl Settings {
             return self.tell_in_file(Severity::Error, root.place, "", message, None);
         };
         self.walk(entries, &At::default());
-        for all in self.found.values_mut() {
-            all.sort_by_key(|found| found.rank);
-        }
         let mut shadowed = Vec::new();
-        for all in self.found.values_mut() {
+        let in_accounts = self.accounts.values_mut().flat_map(|account| account.found.values_mut());
+        for all in self.found.values_mut().chain(in_accounts) {
+            all.sort_by_key(|found| found.rank);
             let winner = all[0].written.clone();
             shadowed.extend(all.drain(1..).map(|loser| (winner.clone(), loser)));
         }
@@ -132,7 +152,7 @@ impl Settings {
         let join = |path: &str, key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
         for entry in entries {
             let key = entry.key.as_str();
-            let mut here = At { canonical: join(&at.canonical, key), written: join(&at.written, key), rank: at.rank };
+            let mut here = At { canonical: join(&at.canonical, key), written: join(&at.written, key), ..at.clone() };
             if at.canonical.is_empty() {
                 if key == "gateway" && at.rank == 0 {
                     self.section(entry, &At { canonical: String::new(), rank: 2, ..here });
@@ -148,6 +168,7 @@ impl Settings {
             }
             let known = if key.contains('.') { None } else { keys::lookup(&here.canonical) };
             match known {
+                Some(Known::Key(key)) if key.holds == Holds::Accounts => self.add_accounts(entry, &here),
                 Some(Known::Key(key)) => self.add(key, entry, here),
                 Some(Known::ShortFor(_)) if entry.value.entries().is_some() => self.section(entry, &here),
                 Some(Known::ShortFor(key)) => self.add(key, entry, here),
@@ -175,10 +196,44 @@ impl Settings {
         }
     }
 
+    /// Each entry is a bot with the keys of the platform.
+    fn add_accounts(&mut self, entry: &Entry, here: &At) {
+        if here.account.is_some() {
+            let message = "an account has no accounts of its own; it has no effect".to_owned();
+            return self.tell_in_file(Severity::Warning, entry.key_place, &here.written, message, None);
+        }
+        let Some(entries) = entry.value.entries() else {
+            if !entry.value.is_null() {
+                let message = format!("this holds accounts by their names, but {} stands here", entry.value.kind());
+                let suggestion = "write `accounts:` and below it, indented, `name:` with its `token:`".to_owned();
+                self.tell_in_file(Severity::Error, entry.value.place, &here.written, message, Some(suggestion));
+            }
+            return;
+        };
+        for one in entries {
+            let name = one.key.as_str();
+            let written = format!("{}.{name}", here.written);
+            let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+            if name.is_empty() || name.len() > 32 || !name.chars().all(fits) {
+                let message = "an account's name has 1 to 32 lower-case letters, digits, `-` and `_`".to_owned();
+                self.tell_in_file(Severity::Error, one.key_place, &written, message, None);
+                continue;
+            }
+            let account = Account { written: written.clone(), place: one.key_place, found: BTreeMap::new() };
+            self.accounts.insert(name.to_owned(), account);
+            let account = Some(name.to_owned());
+            self.section(one, &At { canonical: "platforms.telegram".to_owned(), written, account, rank: 0 });
+        }
+    }
+
     fn add(&mut self, key: &'static Key, entry: &Entry, here: At) {
         let (node, broken) = self.expanded(&entry.value, key.holds, &here.written);
         let is_alias = key.path != here.canonical;
-        self.found.entry(key.path).or_default().push(Found {
+        let found = match here.account.as_ref().and_then(|name| self.accounts.get_mut(name)) {
+            Some(account) => &mut account.found,
+            None => &mut self.found,
+        };
+        found.entry(key.path).or_default().push(Found {
             origin: Origin::File,
             written: here.written,
             node,
@@ -381,6 +436,33 @@ impl Settings {
                 });
             }
         }
+    }
+
+    /// The accounts' names.
+    pub(super) fn accounts(&self) -> Vec<String> {
+        self.accounts.keys().cloned().collect()
+    }
+
+    /// Reads as one account does: its own values, and for the others those of the platform, but for what belongs to one
+    /// bot alone. What was told about the platform's values is not told again.
+    pub(super) fn in_account<T>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let own = self.accounts.get(name)?.found.clone();
+        let whole = self.found.clone();
+        self.found.retain(|path, _| !keys::OF_ONE_ACCOUNT.contains(path));
+        self.found.extend(own);
+        let told = self.problems.len();
+        let result = read(self);
+        let new = self.problems.split_off(told);
+        self.problems.extend(new.into_iter().filter(|problem| !self.problems.contains(problem)).collect::<Vec<_>>());
+        self.found = whole;
+        Some(result)
+    }
+
+    /// Adds a problem about an account as a whole.
+    pub(super) fn tell_about_account(&mut self, name: &str, message: impl Into<String>, suggestion: &str) {
+        let Some(account) = self.accounts.get(name) else { return };
+        let (place, written) = (account.place, account.written.clone());
+        self.tell_in_file(Severity::Error, place, &written, message.into(), Some(suggestion.to_owned()));
     }
 
     /// Tells that a value of `.env` holds a reference that cannot be resolved.

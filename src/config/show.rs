@@ -6,7 +6,8 @@ use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
 use super::build::{TELEGRAM_API, in_seconds};
-use super::{Config, Provider, ReplyToMode};
+use super::keys::ACCOUNTS;
+use super::{Config, Provider, ReplyToMode, Telegram};
 use crate::store::UncertainSends;
 use crate::webhook::route::{Deliver, Route};
 
@@ -15,8 +16,12 @@ const REDACTED: &str = "***";
 /// Every key of `config.example.yaml` with its effective value, nested as in the file; secrets are `"***"`, or null when
 /// there is none. `platforms.telegram` holds only defaults while Telegram is off.
 pub fn redacted_json(config: &Config) -> Value {
+    Value::Object(nested(effective(config)))
+}
+
+fn nested<'p>(values: impl IntoIterator<Item = (&'p str, Value)>) -> Map<String, Value> {
     let mut root = Map::new();
-    for (path, value) in effective(config) {
+    for (path, value) in values {
         let mut segments: Vec<&str> = path.split('.').collect();
         let last = segments.pop().unwrap_or_default();
         let mut map = &mut root;
@@ -27,7 +32,7 @@ pub fn redacted_json(config: &Config) -> Value {
         }
         map.insert(last.to_owned(), value);
     }
-    Value::Object(root)
+    root
 }
 
 /// The same as YAML, to be read by people.
@@ -54,18 +59,7 @@ pub(crate) fn address(url: &str) -> String {
 /// Every key that takes effect and its value, in the order of the example.
 fn effective(config: &Config) -> Vec<(&'static str, Value)> {
     let Config { storage, console, limits, model, webhook, .. } = config;
-    let telegram = config.telegram.as_ref();
-    let home_channel = telegram.and_then(|telegram| telegram.home_channel.as_ref());
-    let reply_to_mode = match telegram.map(|telegram| telegram.reply_to_mode).unwrap_or_default() {
-        ReplyToMode::First => "first",
-        ReplyToMode::All => "all",
-        ReplyToMode::Off => "off",
-    };
-    let groups = telegram.map(|telegram| telegram.groups.clone()).unwrap_or_default();
-    let allowed = telegram.map(|telegram| telegram.allowed.clone()).unwrap_or_default();
-    let posted = telegram.and_then(|telegram| telegram.webhook.as_ref());
-    let patterns: Vec<&str> = groups.mention_patterns.iter().map(|pattern| pattern.as_str()).collect();
-    vec![
+    let mut values = vec![
         ("storage.url", json!(storage.url.to_string())),
         ("storage.retention_days", json!(storage.retention_days)),
         ("storage.max_gb", json!(storage.max_gb)),
@@ -90,34 +84,16 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("roles.owner", json!(config.roles.owner)),
         ("roles.admin", json!(config.roles.admin)),
         ("roles.guest", json!(config.roles.guest)),
-        ("platforms.telegram.enabled", json!(telegram.is_some())),
-        ("platforms.telegram.token", hidden(telegram.map(|telegram| &telegram.token))),
-        ("platforms.telegram.allow_from", json!(allowed.users)),
-        ("platforms.telegram.allow_all_users", json!(allowed.all)),
-        ("platforms.telegram.group_allow_from", json!(allowed.group_users)),
-        ("platforms.telegram.group_allowed_chats", json!(allowed.group_chats)),
-        ("platforms.telegram.allowed_chats", json!(groups.allowed_chats)),
-        ("platforms.telegram.allowed_topics", json!(groups.allowed_topics)),
-        ("platforms.telegram.ignored_threads", json!(groups.ignored_threads)),
-        ("platforms.telegram.require_mention", json!(groups.require_mention)),
-        ("platforms.telegram.free_response_chats", json!(groups.free_response_chats)),
-        ("platforms.telegram.free_response_topics", json!(groups.free_response_topics)),
-        ("platforms.telegram.mention_patterns", json!(patterns)),
-        ("platforms.telegram.exclusive_bot_mentions", json!(groups.exclusive_bot_mentions)),
-        ("platforms.telegram.home_channel.chat_id", json!(home_channel.map(|chat| &chat.chat_id))),
-        ("platforms.telegram.home_channel.thread_id", json!(home_channel.and_then(|chat| chat.thread_id.as_ref()))),
-        ("platforms.telegram.reply_to_mode", json!(reply_to_mode)),
-        ("platforms.telegram.typing_indicator", json!(telegram.is_none_or(|telegram| telegram.typing))),
-        ("platforms.telegram.proxy", hidden(telegram.and_then(|telegram| telegram.proxy.as_ref()))),
-        ("platforms.telegram.extra.webhook_url", json!(posted.map(|webhook| address(&webhook.url)))),
-        ("platforms.telegram.extra.webhook_host", json!(posted.map_or("127.0.0.1", |webhook| webhook.host.as_str()))),
-        ("platforms.telegram.extra.webhook_port", json!(posted.map_or(8443, |webhook| webhook.port))),
-        ("platforms.telegram.extra.webhook_secret", hidden(posted.map(|webhook| &webhook.secret))),
-        ("platforms.telegram.extra.command_menu", json!(telegram.is_none_or(|telegram| telegram.command_menu))),
-        (
-            "platforms.telegram.extra.base_url",
-            json!(telegram.map_or(TELEGRAM_API.to_owned(), |telegram| address(&telegram.base_url))),
-        ),
+    ];
+    values.extend(of_telegram(config.telegram.get("")));
+    let accounts = config.telegram.iter().filter(|(name, _)| !name.is_empty());
+    let accounts = accounts.map(|(name, telegram)| {
+        let own = of_telegram(Some(telegram)).into_iter();
+        let own = own.filter_map(|(path, value)| Some((path.strip_prefix("platforms.telegram.")?, value)));
+        (name.clone(), Value::Object(nested(own)))
+    });
+    values.push((ACCOUNTS, accounts.collect::<Map<_, _>>().into()));
+    values.extend([
         ("platforms.webhook.enabled", json!(webhook.enabled)),
         ("platforms.webhook.extra.host", json!(webhook.host)),
         ("platforms.webhook.extra.port", json!(webhook.port)),
@@ -147,6 +123,51 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("limits.failed_signatures_per_minute", json!(limits.failed_signatures_per_minute)),
         ("limits.hook_processes", json!(limits.hook_processes)),
         ("limits.tool_output_bytes", json!(limits.tool_output_bytes)),
+    ]);
+    values
+}
+
+/// The keys of one bot.
+fn of_telegram(telegram: Option<&Telegram>) -> Vec<(&'static str, Value)> {
+    let home_channel = telegram.and_then(|telegram| telegram.home_channel.as_ref());
+    let reply_to_mode = match telegram.map(|telegram| telegram.reply_to_mode).unwrap_or_default() {
+        ReplyToMode::First => "first",
+        ReplyToMode::All => "all",
+        ReplyToMode::Off => "off",
+    };
+    let groups = telegram.map(|telegram| telegram.groups.clone()).unwrap_or_default();
+    let allowed = telegram.map(|telegram| telegram.allowed.clone()).unwrap_or_default();
+    let posted = telegram.and_then(|telegram| telegram.webhook.as_ref());
+    let patterns: Vec<&str> = groups.mention_patterns.iter().map(|pattern| pattern.as_str()).collect();
+    vec![
+        ("platforms.telegram.enabled", json!(telegram.is_some())),
+        ("platforms.telegram.token", hidden(telegram.map(|telegram| &telegram.token))),
+        ("platforms.telegram.allow_from", json!(allowed.users)),
+        ("platforms.telegram.allow_all_users", json!(allowed.all)),
+        ("platforms.telegram.group_allow_from", json!(allowed.group_users)),
+        ("platforms.telegram.group_allowed_chats", json!(allowed.group_chats)),
+        ("platforms.telegram.allowed_chats", json!(groups.allowed_chats)),
+        ("platforms.telegram.allowed_topics", json!(groups.allowed_topics)),
+        ("platforms.telegram.ignored_threads", json!(groups.ignored_threads)),
+        ("platforms.telegram.require_mention", json!(groups.require_mention)),
+        ("platforms.telegram.free_response_chats", json!(groups.free_response_chats)),
+        ("platforms.telegram.free_response_topics", json!(groups.free_response_topics)),
+        ("platforms.telegram.mention_patterns", json!(patterns)),
+        ("platforms.telegram.exclusive_bot_mentions", json!(groups.exclusive_bot_mentions)),
+        ("platforms.telegram.home_channel.chat_id", json!(home_channel.map(|chat| &chat.chat_id))),
+        ("platforms.telegram.home_channel.thread_id", json!(home_channel.and_then(|chat| chat.thread_id.as_ref()))),
+        ("platforms.telegram.reply_to_mode", json!(reply_to_mode)),
+        ("platforms.telegram.typing_indicator", json!(telegram.is_none_or(|telegram| telegram.typing))),
+        ("platforms.telegram.proxy", hidden(telegram.and_then(|telegram| telegram.proxy.as_ref()))),
+        ("platforms.telegram.extra.webhook_url", json!(posted.map(|webhook| address(&webhook.url)))),
+        ("platforms.telegram.extra.webhook_host", json!(posted.map_or("127.0.0.1", |webhook| webhook.host.as_str()))),
+        ("platforms.telegram.extra.webhook_port", json!(posted.map_or(8443, |webhook| webhook.port))),
+        ("platforms.telegram.extra.webhook_secret", hidden(posted.map(|webhook| &webhook.secret))),
+        ("platforms.telegram.extra.command_menu", json!(telegram.is_none_or(|telegram| telegram.command_menu))),
+        (
+            "platforms.telegram.extra.base_url",
+            json!(telegram.map_or(TELEGRAM_API.to_owned(), |telegram| address(&telegram.base_url))),
+        ),
     ]
 }
 
@@ -167,12 +188,7 @@ fn shown_route(route: &Route) -> Value {
 
 fn shown_target(target: &Deliver) -> Value {
     match target {
-        Deliver::Log => "log".into(),
-        Deliver::Chat(chat) => chat.to_string().into(),
-        Deliver::Template { platform, chat_id, thread_id: None } => format!("{platform}:{chat_id}").into(),
-        Deliver::Template { platform, chat_id, thread_id: Some(thread) } => {
-            format!("{platform}:{chat_id}:{thread}").into()
-        }
         Deliver::Many(targets) => targets.iter().map(shown_target).collect(),
+        one => one.to_string().into(),
     }
 }

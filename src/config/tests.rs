@@ -72,7 +72,7 @@ fn nothing_configured_works_offline_and_lets_nobody_in() {
     let loaded = from_yaml("");
     let config = config(&loaded);
     assert_eq!(config.model.provider, Provider::Echo);
-    assert!(config.telegram.is_none());
+    assert!(config.telegram.is_empty());
     assert_eq!((config.webhook.enabled, config.webhook.host.as_str(), config.webhook.port), (true, "127.0.0.1", 8644));
     assert_eq!((config.console.enabled, config.console.host.as_str(), config.console.port), (true, "127.0.0.1", 8642));
     assert_eq!(config.storage.url, "sqlite:hookgate.db".into());
@@ -180,6 +180,7 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("platforms.telegram.extra.webhook_secret", "an-example-secret", json!("***")),
         ("platforms.telegram.extra.command_menu", "false", json!(false)),
         ("platforms.telegram.extra.base_url", "http://127.0.0.1:2/bot/", json!("http://127.0.0.1:2")),
+        (keys::ACCOUNTS, "{ops: {token: \"2:x\"}}", json!(["ops"])),
         ("platforms.webhook.enabled", "false", json!(false)),
         ("platforms.webhook.extra.host", "localhost", json!("localhost")),
         ("platforms.webhook.extra.port", "\"9000\"", json!(9000)),
@@ -247,6 +248,11 @@ fn every_documented_key_takes_effect_from_the_file_alone() {
         let yaml = file_with(path, value);
         let loaded = from_yaml(&yaml);
         assert_eq!(told(&loaded), Vec::<String>::new(), "{yaml}");
+        let names = |value: Value| value.as_object().map_or(json!([]), |map| map.keys().cloned().collect());
+        let value_at = |loaded: &Loaded, path: &str| match value_at(loaded, path) {
+            accounts if path == keys::ACCOUNTS => names(accounts),
+            value => value,
+        };
         let shown = value_at(&loaded, path);
         if path.ends_with("routes") {
             assert_eq!(shown["ci"]["prompt"], "hi");
@@ -311,13 +317,13 @@ fn the_environment_wins_over_env_file_over_file_over_default() {
 fn switches_of_the_environment_take_effect() {
     let loaded = from_env("TELEGRAM_BOT_TOKEN=1:abcdef\nTELEGRAM_ALLOW_ALL_USERS=Yes\nGATEWAY_ALLOW_ALL_USERS=1\n");
     let all = config(&loaded);
-    assert!(all.allowed.all && all.telegram.as_ref().unwrap().allowed.all);
+    assert!(all.allowed.all && all.telegram[""].allowed.all);
     let loaded = from_env("TELEGRAM_BOT_TOKEN=1:abcdef\nTELEGRAM_ALLOW_ALL_USERS=sure\n");
     assert_eq!(
         told(&loaded),
         [".env:2: TELEGRAM_ALLOW_ALL_USERS: true or false is wanted, not this value; it is ignored"]
     );
-    assert!(!loaded.config.unwrap().telegram.unwrap().allowed.all);
+    assert!(!loaded.config.unwrap().telegram[""].allowed.all);
 }
 
 #[test]
@@ -354,7 +360,7 @@ fn a_platform_block_may_stand_in_three_places() {
         "telegram:\n  token: 1:abcdef\n  extra: {base_url: 'http://x'}\n",
     ] {
         let loaded = from_yaml(yaml);
-        let telegram = config(&loaded).telegram.as_ref().unwrap();
+        let telegram = &config(&loaded).telegram[""];
         assert_eq!((telegram.token.expose_secret(), telegram.base_url.as_str()), ("1:abcdef", "http://x"), "{yaml}");
     }
     let twice = from_yaml("gateway: {drain_timeout: 1}\ndrain_timeout: 2\nagent: {restart_drain_timeout: 3}\n");
@@ -505,6 +511,95 @@ fn a_password_in_an_address_is_a_secret() {
     assert!(secrets.iter().any(|secret| secret.expose_secret() == "pass-word"));
 }
 
+const TWO_BOTS: &str = "\
+telegram:
+  token: '1:abcdef'
+  allow_from: ['7']
+  require_mention: true
+  home_channel: '-100'
+  proxy: http://127.0.0.1:1
+  extra: {base_url: 'http://bots.example'}
+  accounts:
+    support:
+      token: ${SUPPORT_TOKEN}
+      allow_from: ['8', '9']
+      reply_to_mode: off
+    ops: {token: '3:ghijkl', home_channel: {chat_id: '-200', thread_id: '4'}, require_mention: false}
+    off: {enabled: false}
+";
+
+#[test]
+fn several_bots_share_what_is_not_their_own() {
+    let files = Files { yaml: TWO_BOTS, env: "SUPPORT_TOKEN=2:secret-of-support\n", process: &[] };
+    let loaded = files.load();
+    assert_eq!(told(&loaded), [""; 0]);
+    let config = config(&loaded);
+    assert_eq!(config.telegram.keys().collect::<Vec<_>>(), ["", "ops", "support"]);
+    let (main, support, ops) = (&config.telegram[""], &config.telegram["support"], &config.telegram["ops"]);
+    assert_eq!(support.token.expose_secret(), "2:secret-of-support");
+    assert_eq!(
+        (&*main.allowed.users, &*support.allowed.users, &*ops.allowed.users),
+        (&["7".to_owned()][..], &["8".to_owned(), "9".to_owned()][..], &["7".to_owned()][..])
+    );
+    assert_eq!((&support.base_url, support.proxy.is_some()), (&"http://bots.example".to_owned(), true));
+    assert_eq!((support.groups.require_mention, ops.groups.require_mention), (true, false));
+    assert_eq!((main.reply_to_mode, support.reply_to_mode), (ReplyToMode::First, ReplyToMode::Off));
+    assert_eq!(support.home_channel, None, "a home channel is one bot's own");
+    assert_eq!(ops.home_channel.as_ref().unwrap().to_string(), "telegram@ops:-200:4");
+    let shown = redacted_json(config);
+    assert_eq!(shown["platforms"]["telegram"]["accounts"]["support"]["token"], "***");
+    assert_eq!(shown["platforms"]["telegram"]["accounts"]["support"]["allow_from"], json!(["8", "9"]));
+    assert!(config.secrets.iter().any(|secret| secret.expose_secret() == "3:ghijkl"));
+    // The environment sets what all share, and not what an account says itself.
+    let process =
+        [("TELEGRAM_ALLOWED_USERS", "42"), ("SUPPORT_TOKEN", "2:x-secret"), ("TELEGRAM_BOT_TOKEN", "9:other")];
+    let loaded = Files { process: &process, env: "", ..files }.load();
+    let telegram = &loaded.config.unwrap().telegram;
+    assert_eq!((&telegram["ops"].allowed.users[0], &telegram["support"].allowed.users[0]), (&"42".into(), &"8".into()));
+    assert_eq!(telegram["ops"].token.expose_secret(), "3:ghijkl");
+}
+
+#[test]
+fn what_is_wrong_with_an_account_is_told_at_its_place() {
+    for (accounts, expected) in [
+        (
+            "a: {}",
+            "! config.yaml:4:5: telegram.accounts.a: the account has no bot token (get a token from @BotFather and write it as `token: ${NAME}`, with NAME in .env)",
+        ),
+        (
+            "a: {token: '1:abcdef'}",
+            "! config.yaml:4:5: telegram.accounts.a: the bot token is that of telegram too (give each account its own; Telegram serves one listener per bot)",
+        ),
+        (
+            "Big: {token: '2:abcdef'}",
+            "! config.yaml:4:5: telegram.accounts.Big: an account's name has 1 to 32 lower-case letters, digits, `-` and `_`",
+        ),
+        (
+            "a: {token: '2:abcdef', tokn: x}",
+            "config.yaml:4:28: telegram.accounts.a.tokn: unknown key `tokn`; it has no effect (did you mean `token`?)",
+        ),
+        (
+            "a: {token: '2:abcdef', accounts: {b: {token: '3:x'}}}",
+            "config.yaml:4:28: telegram.accounts.a.accounts: an account has no accounts of its own; it has no effect",
+        ),
+        ("a: {token: '2:abcdef', reply_to_mode: loud}", "! config.yaml:4:43: telegram.accounts.a.reply_to_mode: "),
+        ("a: 5", "! config.yaml:4:8: telegram.accounts.a: this holds keys of its own, but"),
+    ] {
+        let told = problems(&format!("telegram:\n  token: '1:abcdef'\n  accounts:\n    {accounts}\n"));
+        assert!(told.first().is_some_and(|first| first.starts_with(expected)), "{accounts}: {told:?}");
+    }
+    let told = problems("telegram:\n  token: '1:abcdef'\n  accounts: [x]\n");
+    assert!(
+        told[0].starts_with("! config.yaml:3:13: telegram.accounts: this holds accounts by their names"),
+        "{told:?}"
+    );
+    // Something wrong above is told once, however many bots share it.
+    let told = problems(
+        "telegram: {token: '1:a', typing_indicator: maybe, accounts: {a: {token: '2:a'}, b: {token: '3:a'}}}\n",
+    );
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
 #[test]
 fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
     assert_eq!(
@@ -613,11 +708,11 @@ fn placeholders_turn_telegram_off_with_a_warning() {
         let told = told(&loaded);
         assert_eq!(told.len(), 1, "{token}: {told:?}");
         assert!(told[0].contains("the bot token is empty or a placeholder, so Telegram stays off"), "{told:?}");
-        assert!(loaded.config.unwrap().telegram.is_none(), "{token}");
+        assert!(loaded.config.unwrap().telegram.is_empty(), "{token}");
     }
-    assert!(config(&from_yaml(TOKEN)).telegram.is_some());
+    assert!(!config(&from_yaml(TOKEN)).telegram.is_empty());
     let off = Files { yaml: "telegram: {enabled: false}", env: "TELEGRAM_BOT_TOKEN=1:abcdef", process: &[] }.load();
-    assert!(config(&off).telegram.is_none());
+    assert!(config(&off).telegram.is_empty());
     let no_token = problems("telegram: {enabled: true}");
     assert!(no_token[0].contains("Telegram is enabled but has no token"), "{no_token:?}");
     assert!(problems("telegram: {token: '1:ab cd'}")[0].starts_with("! config.yaml:1:12: telegram.token: "));
@@ -627,7 +722,7 @@ fn placeholders_turn_telegram_off_with_a_warning() {
 fn the_home_channel_has_a_short_and_a_long_form() {
     let home = |yaml: &str, env: &str| {
         let loaded = Files { yaml, env, process: &[("TELEGRAM_BOT_TOKEN", "1:abcdef")] }.load();
-        config(&loaded).telegram.as_ref().unwrap().home_channel.as_ref().map(ToString::to_string)
+        config(&loaded).telegram[""].home_channel.as_ref().map(ToString::to_string)
     };
     let long = "telegram: {home_channel: {platform: telegram, chat_id: -5, name: Home, thread_id: 7}}";
     assert_eq!(home("telegram: {home_channel: -100}", "").as_deref(), Some("telegram:-100"));

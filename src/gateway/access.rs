@@ -1,11 +1,12 @@
 //! Who may talk to the gateway: nobody, unless listed; and what those who may are allowed to do (`spec/decisions.md` §7,
 //! `spec/hermes-gateway.md` §2.6).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use hookgate_adapters::{ChatMoved, ChatType, Platform, Source};
 
+use super::accounts::ByAccount;
 use super::commands::Command;
 use super::texts;
 use crate::config::{Allowed, Roles};
@@ -17,9 +18,9 @@ const REMEMBERED_STRANGERS: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Access {
     everywhere: Allowed,
-    by_platform: HashMap<Platform, Allowed>,
+    by_account: ByAccount<Allowed>,
     roles: Roles,
-    strangers: Mutex<HashSet<(Platform, String)>>,
+    strangers: Mutex<HashSet<(String, String)>>,
     /// Chats whose new id was told.
     moved: Mutex<HashSet<(Platform, String)>>,
 }
@@ -30,9 +31,9 @@ fn is_group(source: &Source) -> bool {
 }
 
 impl Access {
-    /// `everywhere` are the `GATEWAY_…` lists, `by_platform` the platforms' own.
-    pub(super) fn new(everywhere: Allowed, by_platform: HashMap<Platform, Allowed>, roles: Roles) -> Self {
-        Self { everywhere, by_platform, roles, strangers: Mutex::default(), moved: Mutex::default() }
+    /// `everywhere` are the `GATEWAY_…` lists, `by_account` those of the platforms' accounts.
+    pub(super) fn new(everywhere: Allowed, by_account: ByAccount<Allowed>, roles: Roles) -> Self {
+        Self { everywhere, by_account, roles, strangers: Mutex::default(), moved: Mutex::default() }
     }
 
     /// Whether the sender may talk. The local chat is guarded by its token; a webhook by its signature.
@@ -40,7 +41,7 @@ impl Access {
         if matches!(source.platform, Platform::Local | Platform::Webhook) {
             return true;
         }
-        let lists = self.by_platform.get(&source.platform);
+        let lists = self.by_account.get(source.platform, &source.account);
         let names = |listed: &[String], id: &str| listed.iter().any(|one| one == "*" || one == id);
         // Negative ids among the users are chats, as older files of the reference have them.
         let lists_chat = |list: &Allowed| {
@@ -82,22 +83,25 @@ impl Access {
         if !self.moved.lock().unwrap_or_else(PoisonError::into_inner).insert((*platform, to.clone())) {
             return;
         }
-        let lists = self.by_platform.get(platform);
         let names = |listed: &[String]| listed.contains(from) && !listed.contains(to);
-        let variable = match lists {
-            Some(lists) if names(&lists.group_chats) => "GROUP_ALLOWED_CHATS",
-            Some(lists) if names(&lists.group_users) => "GROUP_ALLOWED_USERS",
-            _ => {
+        let list = self.by_account.of(*platform).find_map(|(account, lists)| {
+            let (variable, key) = match lists {
+                lists if names(&lists.group_chats) => ("GROUP_ALLOWED_CHATS", "group_allowed_chats"),
+                lists if names(&lists.group_users) => ("GROUP_ALLOWED_USERS", "group_allow_from"),
+                _ => return None,
+            };
+            Some(format!("{} in {}", name_of_list(*platform, account, variable, key), place_of_lists(account)))
+        });
+        match list {
+            None => {
                 tracing::info!(%platform, sessions, "The group {from} is now the supergroup {to}; its sessions follow.");
-                return;
             }
-        };
-        let platform = platform.as_str().to_uppercase();
-        tracing::warn!(
-            sessions,
-            "The group {from} is now the supergroup {to}, which is on no list: write {to} for {from} in \
-             {platform}_{variable} (or the same list in config.yaml) and restart."
-        );
+            Some(list) => tracing::warn!(
+                sessions,
+                "The group {from} is now the supergroup {to}, which is on no list: write {to} for {from} in {list} and \
+                 restart."
+            ),
+        }
     }
 
     /// Tells the operator, once per stranger (in a group: once per chat), who was turned away and how to let them in.
@@ -109,25 +113,41 @@ impl Access {
             if strangers.len() >= REMEMBERED_STRANGERS {
                 strangers.clear();
             }
-            if !strangers.insert((source.platform, who)) {
+            if !strangers.insert((source.platform.with_account(&source.account), who)) {
                 return;
             }
         }
-        let platform = source.platform.as_str().to_uppercase();
         let chat = &source.chat_id;
+        let list = |variable, key| name_of_list(source.platform, &source.account, variable, key);
+        let users = || list("ALLOWED_USERS", "allow_from");
+        let group_users = || list("GROUP_ALLOWED_USERS", "group_allow_from");
+        let group_chats = || list("GROUP_ALLOWED_CHATS", "group_allowed_chats");
         let how = match (is_group(source), user.is_empty()) {
-            (false, _) => format!("add {user} to {platform}_ALLOWED_USERS"),
-            (true, true) => format!("add {chat} to {platform}_GROUP_ALLOWED_CHATS"),
-            (true, false) => format!(
-                "add {user} to {platform}_GROUP_ALLOWED_USERS, or {chat} to {platform}_GROUP_ALLOWED_CHATS for \
-                 everybody in it"
-            ),
+            (false, _) => format!("add {user} to {}", users()),
+            (true, true) => format!("add {chat} to {}", group_chats()),
+            (true, false) => {
+                format!("add {user} to {}, or {chat} to {} for everybody in it", group_users(), group_chats())
+            }
         };
         tracing::warn!(
-            platform = %source.platform, chat_id = %chat, user_id = %user,
-            "A message from somebody who is not allowed was dropped; to let them in, {how} in the home's .env and restart."
+            platform = %source.platform.with_account(&source.account), chat_id = %chat, user_id = %user,
+            "A message from somebody who is not allowed was dropped; to let them in, {how} in {} and restart.",
+            place_of_lists(&source.account)
         );
     }
+}
+
+/// The name of an allowlist: a variable, or a key for an account with a name.
+fn name_of_list(platform: Platform, account: &str, variable: &str, key: &str) -> String {
+    match account {
+        "" => format!("{}_{variable}", platform.as_str().to_uppercase()),
+        account => format!("platforms.{platform}.accounts.{account}.{key}"),
+    }
+}
+
+/// Where that is set.
+fn place_of_lists(account: &str) -> &'static str {
+    if account.is_empty() { "the home's .env" } else { "config.yaml" }
 }
 
 #[cfg(test)]
@@ -149,6 +169,10 @@ mod tests {
         }
     }
 
+    fn on_telegram(list: Allowed) -> ByAccount<Allowed> {
+        [(Platform::Telegram, String::new(), list)].into_iter().collect()
+    }
+
     fn list(users: &[&str], all: bool) -> Allowed {
         Allowed { users: users.iter().map(ToString::to_string).collect(), all, ..Allowed::default() }
     }
@@ -160,8 +184,7 @@ mod tests {
 
     #[test]
     fn both_lists_and_the_star_and_the_flag_allow() {
-        let on_telegram = |allowed| HashMap::from([(Platform::Telegram, allowed)]);
-        assert!(Access::new(list(&["7"], false), HashMap::new(), Roles::default()).allows(&telegram(Some("7"))));
+        assert!(Access::new(list(&["7"], false), ByAccount::default(), Roles::default()).allows(&telegram(Some("7"))));
         assert!(
             Access::new(Allowed::default(), on_telegram(list(&["7"], false)), Roles::default())
                 .allows(&telegram(Some("7")))
@@ -170,7 +193,7 @@ mod tests {
             Access::new(Allowed::default(), on_telegram(list(&["*"], false)), Roles::default())
                 .allows(&telegram(Some("66")))
         );
-        assert!(Access::new(list(&[], true), HashMap::new(), Roles::default()).allows(&telegram(Some("66"))));
+        assert!(Access::new(list(&[], true), ByAccount::default(), Roles::default()).allows(&telegram(Some("66"))));
         assert!(
             !Access::new(Allowed::default(), on_telegram(list(&["7"], false)), Roles::default())
                 .allows(&telegram(Some("77")))
@@ -179,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_message_without_a_sender_is_never_allowed() {
-        assert!(!Access::new(list(&["*"], true), HashMap::new(), Roles::default()).allows(&telegram(None)));
+        assert!(!Access::new(list(&["*"], true), ByAccount::default(), Roles::default()).allows(&telegram(None)));
     }
 
     fn in_group(user: Option<&str>) -> Source {
@@ -191,7 +214,7 @@ mod tests {
         let strings = |items: &[&str]| items.iter().map(ToString::to_string).collect::<Vec<_>>();
         let access = |users: &[&str], chats: &[&str]| {
             let list = Allowed { group_users: strings(users), group_chats: strings(chats), ..Allowed::default() };
-            Access::new(Allowed::default(), HashMap::from([(Platform::Telegram, list)]), Roles::default())
+            Access::new(Allowed::default(), on_telegram(list), Roles::default())
         };
         for (access, somebody, nobody) in [
             (access(&["7"], &[]), true, false),
@@ -211,7 +234,7 @@ mod tests {
     fn roles_say_who_may_run_what() {
         let ids = |id: &str| vec![format!("telegram:{id}")];
         let roles = Roles { owner: ids("1"), admin: ids("2"), guest: ids("3") };
-        let access = Access::new(Allowed::default(), HashMap::new(), roles);
+        let access = Access::new(Allowed::default(), ByAccount::default(), roles);
         let may = |user: &str, command, shared| access.refusal(&telegram(Some(user)), command, shared).is_none();
         for user in ["1", "2"] {
             assert!(may(user, Some(Command::New), true) && may(user, None, true));

@@ -155,7 +155,7 @@ pub(super) fn split(adapter: Option<&Arc<dyn Adapter>>, text: &str) -> Vec<Part>
 impl Gateway {
     /// Sends what waits for a chat, in a task of its own.
     pub(super) fn send_waiting(&self, target: &ChatTarget) {
-        let Some(adapter) = self.0.adapters.get(&target.platform) else {
+        let Some(adapter) = self.adapter(target) else {
             // It stays in the outbox until a start with the platform enabled.
             tracing::warn!(platform = %target.platform, chat_id = %target.chat_id, "A reply waits for a platform that is not running.");
             return;

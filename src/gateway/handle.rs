@@ -236,7 +236,7 @@ impl Gateway {
         };
         let outcome = {
             let _typing = self.typing(row);
-            let adapter = self.0.adapters.get(&source.platform).filter(|adapter| adapter.shows_partial());
+            let adapter = self.adapter_of(source).filter(|adapter| adapter.shows_partial());
             let (target, reply_to) = (source.reply_target(), row.accepted.message.message_id.as_str());
             let partial = move |text: &str| {
                 if let Some(adapter) = adapter {
@@ -384,7 +384,7 @@ impl Gateway {
 
     /// Tells the platform that the message is through, with so many replies on their way.
     fn settled(&self, message: &InboundMessage, replies: usize) {
-        if let Some(adapter) = self.0.adapters.get(&message.source.platform) {
+        if let Some(adapter) = self.adapter_of(&message.source) {
             adapter.settled(&message.source.reply_target(), &message.message_id, replies);
         }
     }
@@ -406,7 +406,7 @@ impl Gateway {
         targets
             .into_iter()
             .map(|target| NewReply {
-                parts: self.split(target.platform, text),
+                parts: self.split(&target, text),
                 reply_to: (target == home).then(|| message.message_id.clone()),
                 delivery: row.accepted.delivery.clone(),
                 session_key: Some(row.session_key.clone()),
@@ -430,7 +430,7 @@ impl Gateway {
         let done = CancellationToken::new();
         let source = &row.accepted.message.source;
         if row.accepted.delivery.is_none()
-            && let Some(adapter) = self.0.adapters.get(&source.platform)
+            && let Some(adapter) = self.adapter_of(source)
         {
             let (adapter, target, done): (Arc<dyn Adapter>, _, _) =
                 (Arc::clone(adapter), source.reply_target(), done.clone());

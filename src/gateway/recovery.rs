@@ -10,7 +10,7 @@ impl Gateway {
     /// Takes up what is unfinished on the platforms that run; the rest stays stored. Call once, before anything listens.
     pub async fn recover(&self) -> Result<(), StoreError> {
         let safe_for = |target: &ChatTarget| {
-            let window = self.0.adapters.get(&target.platform).map(|adapter| adapter.repeat_is_safe_for());
+            let window = self.adapter(target).map(|adapter| adapter.repeat_is_safe_for());
             window.map_or(0, |window| i64::try_from(window.as_millis()).unwrap_or(i64::MAX))
         };
         let unfinished = self.0.store.recover(self.0.rules.uncertain_sends, &safe_for).await?;
@@ -36,9 +36,10 @@ impl Gateway {
                 }
                 Err(error) => return Err(error),
             };
-            let runs = match row.accepted.message.source.platform {
+            let source = &row.accepted.message.source;
+            let runs = match source.platform {
                 Platform::Webhook => self.0.serves_webhooks,
-                platform => self.0.adapters.contains_key(&platform),
+                _ => self.adapter_of(source).is_some(),
             };
             if runs {
                 let order = if is_command(&row.accepted) { Order::AtOnce } else { Order::QueuedForSure };

@@ -3,6 +3,7 @@
 //! [`parse_route`] turns one JSON value into a [`Route`] or says everything that is wrong with it; [`resolve_targets`]
 //! fills the templates of its targets for one delivery. Both are pure: nothing is read, sent or looked up.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use axum::http::HeaderName;
@@ -198,6 +199,8 @@ pub enum Deliver {
     Template {
         /// The platform.
         platform: hookgate_adapters::Platform,
+        /// Which of our accounts there.
+        account: String,
         /// Template of the chat's id.
         chat_id: String,
         /// Template of the thread's id.
@@ -205,6 +208,21 @@ pub enum Deliver {
     },
     /// Several of them.
     Many(Vec<Deliver>),
+}
+
+impl std::fmt::Display for Deliver {
+    /// As it is written in a route; several parted by commas.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Log => f.write_str("log"),
+            Self::Chat(chat) => chat.fmt(f),
+            Self::Template { platform, account, chat_id, thread_id } => {
+                write!(f, "{}:{chat_id}", platform.with_account(account))?;
+                thread_id.as_ref().map_or(Ok(()), |thread| write!(f, ":{thread}"))
+            }
+            Self::Many(list) => f.write_str(&list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        }
+    }
 }
 
 /// Something wrong with a route. Everything told about it is safe to show: no values of secrets.
@@ -240,10 +258,8 @@ pub struct RouteDefaults {
     pub secret: Option<SecretString>,
     /// The listener is on loopback only, so `INSECURE_NO_AUTH` may be used.
     pub loopback: bool,
-    /// Where a bare `telegram` goes.
-    pub telegram_home: Option<ChatTarget>,
-    /// Telegram is configured.
-    pub telegram_enabled: bool,
+    /// The Telegram bots by account, each with its home channel: where a bare `telegram` goes.
+    pub telegram: BTreeMap<String, Option<ChatTarget>>,
     /// The listener's `public_url`.
     pub public_url: Option<String>,
 }
@@ -252,7 +268,8 @@ pub struct RouteDefaults {
 const CONSOLE_CHAT: &str = "console";
 
 /// The forms of `deliver`, for problems.
-const TARGET_FORMS: &str = "`log`, `telegram`, `telegram:CHAT`, `telegram:CHAT:THREAD`, `local`, `local:CHAT`";
+const TARGET_FORMS: &str =
+    "`log`, `telegram`, `telegram:CHAT`, `telegram:CHAT:THREAD`, `telegram@ACCOUNT:CHAT`, `local`, `local:CHAT`";
 
 /// Secrets shorter than this are guessable.
 const SHORT_SECRET: usize = 8;
@@ -375,12 +392,12 @@ pub fn resolve_targets(route: &Route, context: &RenderContext<'_>) -> Result<Vec
         let target = match deliver {
             Deliver::Log => Target::Log,
             Deliver::Chat(chat) => Target::Chat(chat.clone()),
-            Deliver::Template { platform, chat_id, thread_id } => {
+            Deliver::Template { platform, account, chat_id, thread_id } => {
                 let chat = render_id(chat_id, context).map_err(|error| format!("the {platform} chat: {error}"))?;
                 let thread = thread_id.as_ref().map(|thread| render_id(thread, context)).transpose();
                 let thread = thread.map_err(|error| format!("the {platform} thread: {error}"))?;
                 check_ids(*platform, &chat, thread.as_deref())?;
-                Target::Chat(chat_target(*platform, chat, thread))
+                Target::Chat(ChatTarget { account: account.clone(), ..chat_target(*platform, chat, thread) })
             }
             Deliver::Many(list) => return list.iter().try_for_each(|deliver| resolve(deliver, context, targets)),
         };
@@ -861,10 +878,11 @@ impl<'v> Parser<'v> {
     fn target(&mut self, text: &str, extra: &Extra, defaults: &RouteDefaults) -> Option<Deliver> {
         let parts = split_target(text);
         let explicit = |index: usize| parts.get(index).map(|part| part.trim().to_owned());
-        let platform = match (parts[0], parts.len()) {
-            ("" | "log", 1) => return Some(Deliver::Log),
+        let (name, account) = parts[0].split_once('@').unwrap_or((parts[0], ""));
+        let platform = match (name, parts.len()) {
+            ("" | "log", 1) if account.is_empty() => return Some(Deliver::Log),
             ("telegram", 1..=3) => Platform::Telegram,
-            ("local", 1..=2) => Platform::Local,
+            ("local", 1..=2) if account.is_empty() => Platform::Local,
             (name, count) => {
                 self.error("deliver", unusable_target(text, name, count), Some(valid_forms()));
                 return None;
@@ -874,27 +892,43 @@ impl<'v> Parser<'v> {
             self.error("deliver", format!("`{text}` names no chat after the `:`"), Some(valid_forms()));
             return None;
         }
-        if platform == Platform::Telegram && !defaults.telegram_enabled {
-            let suggestion = Some("set TELEGRAM_BOT_TOKEN, or deliver elsewhere".to_owned());
-            self.error("deliver", "goes to Telegram, which is not configured", suggestion);
+        let home = defaults.telegram.get(account);
+        if platform == Platform::Telegram && home.is_none() {
+            let (message, suggestion) = if account.is_empty() {
+                let suggestion = match defaults.telegram.keys().next() {
+                    None => "set TELEGRAM_BOT_TOKEN, or deliver elsewhere".to_owned(),
+                    Some(named) => format!("name an account, `telegram@{named}`, or set TELEGRAM_BOT_TOKEN"),
+                };
+                ("goes to Telegram, which is not configured".to_owned(), suggestion)
+            } else {
+                let named = defaults.telegram.keys().filter(|name| !name.is_empty()).map(|name| format!("`{name}`"));
+                let named = named.collect::<Vec<_>>().join(", ");
+                let suggestion = match named.as_str() {
+                    "" => "platforms.telegram.accounts has none".to_owned(),
+                    named => format!("there are {named}"),
+                };
+                (format!("there is no Telegram account `{account}`"), suggestion)
+            };
+            self.error("deliver", message, Some(suggestion));
             return None;
         }
         let mut thread_id = explicit(2).or_else(|| extra.thread_id.clone());
         let chat_id = match (explicit(1).or_else(|| extra.chat_id.clone()), platform) {
             (Some(chat), _) => chat,
             (None, Platform::Local) => CONSOLE_CHAT.to_owned(),
-            (None, _) => match &defaults.telegram_home {
+            (None, _) => match home.and_then(Option::as_ref) {
                 Some(home) => {
                     thread_id = thread_id.or_else(|| home.thread_id.clone());
                     home.chat_id.clone()
                 }
                 None => {
-                    let suggestion = "write `telegram:CHAT`, set deliver_extra.chat_id, or set TELEGRAM_HOME_CHANNEL";
-                    self.error(
-                        "deliver",
-                        "`telegram` names no chat and there is no home channel",
-                        Some(suggestion.to_owned()),
-                    );
+                    let home = match account {
+                        "" => "TELEGRAM_HOME_CHANNEL".to_owned(),
+                        account => format!("platforms.telegram.accounts.{account}.home_channel"),
+                    };
+                    let suggestion = format!("write `{}:CHAT`, set deliver_extra.chat_id, or set {home}", parts[0]);
+                    let message = format!("`{}` names no chat and there is no home channel", parts[0]);
+                    self.error("deliver", message, Some(suggestion));
                     return None;
                 }
             },
@@ -915,8 +949,11 @@ impl<'v> Parser<'v> {
             return None;
         }
         Some(match is_template {
-            true => Deliver::Template { platform, chat_id, thread_id },
-            false => Deliver::Chat(chat_target(platform, chat_id, thread_id)),
+            true => Deliver::Template { platform, account: account.to_owned(), chat_id, thread_id },
+            false => {
+                let account = account.to_owned();
+                Deliver::Chat(ChatTarget { account, ..chat_target(platform, chat_id, thread_id) })
+            }
         })
     }
 }
@@ -964,10 +1001,13 @@ mod tests {
         RouteDefaults {
             secret: Some(SecretString::from("listener secret")),
             loopback: true,
-            telegram_home: Some(chat_target(Platform::Telegram, "-1001".to_owned(), Some("7".to_owned()))),
-            telegram_enabled: true,
+            telegram: home(Some(chat_target(Platform::Telegram, "-1001".to_owned(), Some("7".to_owned())))),
             public_url: None,
         }
+    }
+
+    fn home(of_the_unnamed: Option<ChatTarget>) -> BTreeMap<String, Option<ChatTarget>> {
+        BTreeMap::from([(String::new(), of_the_unnamed)])
     }
 
     fn parsed(value: &Value) -> (Route, Vec<RouteProblem>) {
@@ -1017,6 +1057,7 @@ mod tests {
         assert!(route.deliver_only);
         let template = Deliver::Template {
             platform: Platform::Telegram,
+            account: String::new(),
             chat_id: "{chat}".to_owned(),
             thread_id: Some("{th}".to_owned()),
         };
@@ -1050,10 +1091,56 @@ mod tests {
         let with_filter = route(&json!({"deliver": "telegram:{chat.id|default:42}:{t|default:7}"}));
         let template = Deliver::Template {
             platform: Platform::Telegram,
+            account: String::new(),
             chat_id: "{chat.id|default:42}".to_owned(),
             thread_id: Some("{t|default:7}".to_owned()),
         };
         assert_eq!(with_filter.deliver, template, "a colon inside braces belongs to the filter");
+    }
+
+    #[test]
+    fn a_target_names_the_bot_that_speaks() {
+        let bot = |chat: &str, thread: Option<&str>| ChatTarget {
+            account: "ops".to_owned(),
+            ..chat_target(Platform::Telegram, chat.to_owned(), thread.map(str::to_owned))
+        };
+        let bots = BTreeMap::from([("ops".to_owned(), Some(bot("-5", Some("3")))), ("quiet".to_owned(), None)]);
+        let defaults = RouteDefaults { telegram: bots, ..defaults() };
+        let deliver = |deliver: &str| {
+            let parsed = parse_route("r", &json!({"deliver": deliver}), &defaults).map(|(route, _)| route.deliver);
+            parsed.map_err(|problems| problems[0].to_string())
+        };
+        assert_eq!(deliver("telegram@ops"), Ok(Deliver::Chat(bot("-5", Some("3")))));
+        assert_eq!(deliver("telegram@ops:42:7"), Ok(Deliver::Chat(bot("42", Some("7")))));
+        let template = deliver("telegram@ops:{chat}").unwrap();
+        assert_eq!(template.to_string(), "telegram@ops:{chat}");
+        let route = Route { deliver: template, ..route(&json!({})) };
+        let payload = Payload::parse(Some("application/json"), br#"{"chat": 42}"#).unwrap();
+        let context = RenderContext {
+            payload: &payload,
+            event: "e",
+            route: "r",
+            headers: &HeaderMap::new(),
+            missing: Missing::Keep,
+            raw_limit: 4_000,
+        };
+        assert_eq!(resolve_targets(&route, &context), Ok(vec![Target::Chat(bot("42", None))]));
+        for (wrong, told) in [
+            ("telegram@nobody:42", "deliver: there is no Telegram account `nobody` (there are `ops`, `quiet`)"),
+            (
+                "telegram:42",
+                "deliver: goes to Telegram, which is not configured (name an account, `telegram@ops`, or set TELEGRAM_BOT_TOKEN)",
+            ),
+            (
+                "telegram@quiet",
+                "deliver: `telegram@quiet` names no chat and there is no home channel (write `telegram@quiet:CHAT`, set deliver_extra.chat_id, or set platforms.telegram.accounts.quiet.home_channel)",
+            ),
+        ] {
+            assert_eq!(deliver(wrong), Err(told.to_owned()));
+        }
+        for wrong in ["log@ops", "local@ops:x"] {
+            assert!(deliver(wrong).unwrap_err().contains("is not a target"), "{wrong}");
+        }
     }
 
     #[test]
@@ -1088,9 +1175,9 @@ mod tests {
         for chat_id in [json!(""), json!("  "), json!(1.5), json!(true), json!(["42"]), json!("all")] {
             errors(&json!({"deliver": "telegram", "deliver_extra": {"chat_id": chat_id}}), &defaults());
         }
-        let homeless = RouteDefaults { telegram_home: None, ..defaults() };
+        let homeless = RouteDefaults { telegram: home(None), ..defaults() };
         assert!(errors(&json!({"deliver": "telegram"}), &homeless).contains("no home channel"));
-        let without = RouteDefaults { telegram_enabled: false, ..defaults() };
+        let without = RouteDefaults { telegram: BTreeMap::new(), ..defaults() };
         assert!(errors(&json!({"deliver": "telegram:42"}), &without).contains("not configured"));
     }
 

@@ -635,8 +635,7 @@ mod tests {
         RouteDefaults {
             secret: Some(SecretString::from("listener secret")),
             loopback: false,
-            telegram_home: None,
-            telegram_enabled: true,
+            telegram: BTreeMap::from([(String::new(), None)]),
             public_url: None,
         }
     }

@@ -315,7 +315,9 @@ async fn doctor_says_what_is_well_and_what_is_not() -> Result<()> {
     let ran = place.run(&["doctor"]).await?;
     assert_eq!(ran.code, 1);
     assert!(
-        ran.out.contains("FAILED   telegram  Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN"),
+        ran.out.contains(
+            "FAILED   telegram  Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN (or the account's token)"
+        ),
         "{}",
         ran.out
     );

@@ -13,6 +13,7 @@ mod postgres;
 mod stop;
 mod store;
 mod support;
+mod telegram_accounts;
 mod telegram_adapter;
 mod telegram_format;
 mod telegram_groups;

@@ -370,7 +370,7 @@ async fn a_refused_token_is_told_and_tried_again() -> Result<()> {
         let mut line = Line::new(&telegram, TelegramOptions { token: token.into(), ..options(&telegram) });
         line.listen();
         let error = line.becomes(AdapterState::Failed).await?;
-        assert_eq!(error, "Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN");
+        assert_eq!(error, "Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN (or the account's token)");
         telegram.wait_until("it is tried again", |fake| fake.calls_of("getMe").len() > 2).await?;
         assert_eq!(line.says(hello()).await, Err(SendError::NotSent(error)));
         line.stop().await?;

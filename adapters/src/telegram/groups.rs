@@ -50,6 +50,8 @@ impl Default for GroupRules {
 /// Who the bot is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bot {
+    /// Our name for it.
+    pub(super) account: String,
     pub(super) id: String,
     pub(super) username: Option<String>,
 }
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
 
     fn bot() -> Bot {
-        Bot { id: "55".into(), username: Some("hookgate_bot".into()) }
+        Bot { account: String::new(), id: "55".into(), username: Some("hookgate_bot".into()) }
     }
 
     fn named(text: &str, entities: &Value) -> Named {

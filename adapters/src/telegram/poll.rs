@@ -116,7 +116,8 @@ impl<'a> Listener<'a> {
             match self.call::<_, User>(&GetMe::new(), CALL_DEADLINE).await? {
                 Ok(me) => {
                     info!(platform = "telegram", bot = me.username, bot_id = me.id.0, "signed in to Telegram");
-                    self.bot = Bot { id: me.id.to_string(), username: me.username };
+                    let account = self.adapter.options.account.clone();
+                    self.bot = Bot { account, id: me.id.to_string(), username: me.username };
                     self.backoff.reset();
                     return Some(());
                 }

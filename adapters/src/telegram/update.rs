@@ -148,7 +148,7 @@ fn verdict(message: &Message, id: i32, bot: &Bot, rules: &GroupRules) -> Verdict
     let inbound = InboundMessage {
         source: Source {
             platform: Platform::Telegram,
-            account: String::new(), // there is one bot; what a route names goes through the same queue
+            account: bot.account.clone(),
             chat_name: name_of_chat(chat),
             chat_type,
             user_id: person.map(|from| from.id.to_string()),
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     fn read(raw: &str, id: i32) -> Verdict {
-        let bot = Bot { id: "55".into(), username: Some("hookgate_bot".into()) };
+        let bot = Bot { account: String::new(), id: "55".into(), username: Some("hookgate_bot".into()) };
         super::read(raw, id, &bot, &GroupRules::default())
     }
 

@@ -127,6 +127,8 @@ impl Drop for Server {
 }
 
 struct World {
+    /// The bot's token.
+    token: String,
     state: Mutex<State>,
     changed: watch::Sender<u64>,
 }
@@ -181,8 +183,14 @@ enum Outcome {
 impl FakeTelegram {
     /// Serves on a free port of the loopback interface.
     pub(crate) async fn start() -> Self {
+        Self::start_with(TOKEN).await
+    }
+
+    /// The same for a bot with this token.
+    pub(crate) async fn start_with(token: &str) -> Self {
         let state = State { next_update: 500_001, next_message: 1, ..State::default() };
-        let world = Arc::new(World { state: Mutex::new(state), changed: watch::Sender::new(0) });
+        let world =
+            Arc::new(World { token: token.to_owned(), state: Mutex::new(state), changed: watch::Sender::new(0) });
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(serve(Arc::clone(&world), listener)).abort_handle();
@@ -619,7 +627,7 @@ impl World {
             Some(Fault::Slow(time)) => tokio::time::sleep(*time).await,
             _ => {}
         }
-        if token != TOKEN {
+        if token != self.token {
             // The service tells a wrong token from one that cannot be one.
             return match token.split_once(':') {
                 Some((id, secret)) if id.parse::<u64>().is_ok() && !secret.is_empty() => refusal(401, "Unauthorized"),
@@ -638,7 +646,12 @@ impl World {
 
     async fn call(&self, method: &str, params: &Map<String, Value>) -> Outcome {
         let result = match method {
-            "getme" => Ok(me()),
+            "getme" => {
+                let id: i64 = self.token.split(':').next().and_then(|id| id.parse().ok()).unwrap_or(BOT_ID);
+                let mut me = me();
+                me["id"] = id.into();
+                Ok(me)
+            }
             "getupdates" => self.get_updates(params).await,
             "sendmessage" => self.state().send_message(params),
             "sendchataction" => {
