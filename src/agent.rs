@@ -151,7 +151,7 @@ impl Agent {
             Ok(reply) => reply,
             Err(error) => return TurnOutcome::Failed { for_user: error.for_user, cause: error.cause },
         };
-        if reply.text.trim().is_empty() {
+        if hookgate_adapters::is_blank(&reply.text) {
             return said_nothing(&reply);
         }
         if reply.finish_reason.as_deref() == Some("length") {

@@ -317,6 +317,7 @@ fn telegram_adapter(
         groups: telegram.groups.clone(),
         webhook: telegram.webhook.clone(),
         proxy: telegram.proxy.clone(),
+        edits: config.edits,
         commands: if telegram.command_menu { crate::gateway::menu() } else { Vec::new() },
         ..TelegramOptions::new(telegram.token.clone())
     };

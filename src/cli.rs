@@ -90,6 +90,8 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // What a gateway prints at its start is no result: a full disk behind it is not a failed run.
+    let prints_a_result = !matches!(cli.command, Command::Gateway(ref command) if command.runs());
     let context = Context { home: cli.home, output: Output { json: cli.json } };
     let outcome = runtime.block_on(async {
         match cli.command {
@@ -104,8 +106,9 @@ pub fn main() -> ExitCode {
         }
     });
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    crate::logging::finish();
     match outcome {
-        Ok(0) if output::failed() => ExitCode::FAILURE,
+        Ok(0) if prints_a_result && output::failed() => ExitCode::FAILURE,
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             context.output.error(&crate::redact::redact(&error.message));

@@ -63,6 +63,8 @@ pub struct Config {
     pub webhook: Webhook,
     /// `GATEWAY_ALLOWED_USERS`, `GATEWAY_ALLOW_ALL_USERS`.
     pub allowed: Allowed,
+    /// `edits: turn`: an edited message is a new one.
+    pub edits: bool,
     /// `roles`.
     pub roles: Roles,
     /// Every secret value of config, `.env` and environment that hookgate uses, for redaction by value.
@@ -80,6 +82,14 @@ pub struct Allowed {
     pub group_users: Vec<String>,
     /// Groups in which everybody may talk, as strings; `*` is every group.
     pub group_chats: Vec<String>,
+    /// `allow_admin_from`: where it is not empty, only these run every command in private chats.
+    pub admins: Vec<String>,
+    /// `group_allow_admin_from`: the same everywhere else.
+    pub group_admins: Vec<String>,
+    /// `user_allowed_commands`: what the others may run in private chats; empty: the list for groups.
+    pub user_commands: Vec<String>,
+    /// `group_user_allowed_commands`: the same everywhere else.
+    pub group_user_commands: Vec<String>,
 }
 
 /// `roles`: what somebody with access may do; who is not listed is a user. Members are written `telegram:7`.

@@ -274,6 +274,7 @@ async fn say(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejec
         quoted: None,
         sent_at: console.clock.now(),
         addressed: true,
+        edited: false,
     };
     let (dedup_key, target) = (message.dedup_key.clone(), message.source.reply_target());
     let accepted = console.gateway.accept(Accepted { message, deliver: Vec::new(), delivery: None }).await;

@@ -145,7 +145,8 @@ enum Order {
 
 /// Commands come from people who speak to us; a webhook's text is data.
 fn is_command(accepted: &Accepted) -> bool {
-    accepted.delivery.is_none() && accepted.message.addressed && commands::is_command(&accepted.message.text)
+    let message = &accepted.message;
+    accepted.delivery.is_none() && message.addressed && !message.edited && commands::is_command(&message.text)
 }
 
 /// Where a new message goes. What is not said to us takes no place that a question could need.

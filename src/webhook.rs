@@ -414,7 +414,13 @@ fn work(
     let for_log =
         (route.deliver_only && targets.contains(&Target::Log)).then(|| rendered.text.chars().take(200).collect());
     let what = if route.deliver_only {
-        DeliveryWork::Send(replies(webhooks, &targets, &rendered.text, delivery))
+        let replies = replies(webhooks, &targets, &rendered.text, delivery);
+        if replies.is_empty() && !targets.contains(&Target::Log) {
+            let (route, id) = (&delivery.route, &delivery.delivery_id);
+            tracing::warn!(%route, delivery_id = %id, "The route's template gave no text, so nothing was sent.");
+            return Ok(Work::ignored());
+        }
+        DeliveryWork::Send(replies)
     } else {
         let source = source(route, context, delivery)?;
         DeliveryWork::Turn(Box::new(SessionedMessage {
@@ -429,6 +435,7 @@ fn work(
                     quoted: None,
                     sent_at: webhooks.clock.now(),
                     addressed: true,
+                    edited: false,
                 },
                 deliver: targets,
                 delivery: Some(delivery.clone()),

@@ -49,6 +49,11 @@ pub trait Adapter: Send + Sync {
         false
     }
 
+    /// Whether the platform answers at all now. Asked before a send is repeated that may not be repeated twice.
+    async fn is_reachable(&self) -> bool {
+        true
+    }
+
     /// How long after a first attempt the platform itself refuses the same nonce, so that a repeat cannot say it twice.
     fn repeat_is_safe_for(&self) -> Duration {
         Duration::ZERO

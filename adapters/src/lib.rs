@@ -14,5 +14,8 @@ pub use adapter::{
     Adapter, AdapterState, ChatMoved, Inbound, NotAccepted, Part, ReplyToMode, SendError, Status, StatusCell,
 };
 pub use local::{LocalAdapter, LocalEvent, LocalEvents};
+pub use markdown::is_blank;
 pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Quoted, Source};
-pub use telegram::{GroupRules, TelegramAdapter, TelegramOptions, TelegramSetupError, WebhookOptions, check_token};
+pub use telegram::{
+    AllowBots, GroupRules, TelegramAdapter, TelegramOptions, TelegramSetupError, WebhookOptions, check_token,
+};

@@ -44,7 +44,7 @@ const DEEPEST_INDENT: usize = 8;
 const MOST_PADDING: usize = 4000;
 
 /// Nothing a person would see: white space, control characters, fillers and marks for joining and direction.
-pub(crate) fn is_blank(text: &str) -> bool {
+pub fn is_blank(text: &str) -> bool {
     text.chars().all(|c| c.is_whitespace() || c.is_control() || is_invisible(c))
 }
 

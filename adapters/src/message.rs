@@ -202,6 +202,9 @@ pub struct InboundMessage {
     /// runs and nothing answers it.
     #[serde(default = "yes")]
     pub addressed: bool,
+    /// Whether it is a new wording of something said before: no command of it runs.
+    #[serde(default)]
+    pub edited: bool,
 }
 
 fn yes() -> bool {

@@ -18,7 +18,9 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::Value;
 use teloxide::payloads::{GetMe, SendChatAction, SendMessage};
-use teloxide::types::{ChatAction, ChatId, MessageId, ParseMode, Recipient, ReplyParameters, ThreadId, User};
+use teloxide::types::{
+    AllowedUpdate, ChatAction, ChatId, MessageId, ParseMode, Recipient, ReplyParameters, ThreadId, User,
+};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +28,7 @@ use tracing::{Instrument as _, Span, debug, info, info_span, warn};
 
 pub use api::TelegramSetupError;
 use api::{Api, Failure, Refusal};
-pub use groups::GroupRules;
+pub use groups::{AllowBots, GroupRules};
 pub use webhook::WebhookOptions;
 
 use crate::{
@@ -36,6 +38,7 @@ use crate::{
 
 const TOKEN_REFUSED: &str = "Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN (or the account's token)";
 const TYPING_DEADLINE: Duration = Duration::from_millis(1500);
+const REACH_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How the bot is reached and how it behaves.
 #[derive(Debug, Clone)]
@@ -63,6 +66,8 @@ pub struct TelegramOptions {
     pub commands: Vec<(String, String)>,
     /// What is heard in groups. Default everything, and every message is meant for the bot.
     pub groups: GroupRules,
+    /// Whether an edited message is heard as a new one. Default false.
+    pub edits: bool,
     /// The deadline of one send, the second tries with less included. Default 30 s.
     pub send_timeout: Duration,
     /// The wait after a first failure of polling; it doubles with each further one. Default 1 s.
@@ -86,6 +91,7 @@ impl TelegramOptions {
             typing: true,
             commands: Vec::new(),
             groups: GroupRules::default(),
+            edits: false,
             send_timeout: Duration::from_secs(30),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(30),
@@ -130,6 +136,13 @@ impl TelegramAdapter {
         (self.poll_timeout() / 2).min(Duration::from_secs(10))
     }
 
+    /// The kinds of updates that are heard.
+    fn allowed_updates(&self) -> Vec<AllowedUpdate> {
+        let edits = [AllowedUpdate::EditedMessage, AllowedUpdate::EditedChannelPost];
+        let edits = edits.into_iter().filter(|_| self.options.edits);
+        [AllowedUpdate::Message, AllowedUpdate::ChannelPost].into_iter().chain(edits).collect()
+    }
+
     /// Which bot's doings are logged, where there are several.
     fn span(&self) -> Span {
         match self.options.account.as_str() {
@@ -140,6 +153,16 @@ impl TelegramAdapter {
 
     /// Sends a part, and leaves out of it one after the other what Telegram refuses.
     async fn send_until_less_is_left(&self, message: &OutboundMessage) -> Result<String, SendError> {
+        let halves = if message.marked { format::halves_to_mark(&message.part) } else { None };
+        let Some([first, rest]) = halves else { return self.send_part(message).await };
+        let first = OutboundMessage { part: first, ..message.clone() };
+        let rest = OutboundMessage { part: rest, reply_to: None, marked: false, ..message.clone() };
+        self.send_part(&first).await?;
+        // With its half said, the part can no longer be sent anew.
+        self.send_part(&rest).await.map_err(|error| SendError::Unknown(error.to_string()))
+    }
+
+    async fn send_part(&self, message: &OutboundMessage) -> Result<String, SendError> {
         let deadline = Instant::now() + self.options.send_timeout;
         let mark = if message.marked { format::MARK } else { "" };
         let plain = format!("{mark}{}", message.part.plain);
@@ -171,6 +194,11 @@ impl TelegramAdapter {
             Failure::Unknown(text) => return SendError::Unknown(text),
             Failure::Refused(refusal) => refusal,
         };
+        let is_known_bad = || self.status.get().error.as_deref() == Some(TOKEN_REFUSED);
+        if refusal.code == 404 && !is_known_bad() {
+            // A server in front of the Bot API; polling finds out whether it is the token.
+            return SendError::NotSent(format!("Telegram says: {}", refusal.description));
+        }
         if refusal.is_about_the_token() {
             if self.status.set(AdapterState::Failed, Some(TOKEN_REFUSED.to_owned())) {
                 warn!(platform = "telegram", "{TOKEN_REFUSED}");
@@ -282,6 +310,10 @@ impl Adapter for TelegramAdapter {
         if let Err(failure) = self.api.call::<_, Value>(&action, TYPING_DEADLINE).await {
             debug!(platform = "telegram", ?failure, "typing was not shown");
         }
+    }
+
+    async fn is_reachable(&self) -> bool {
+        self.api.call::<_, User>(&GetMe::new(), REACH_DEADLINE).await.is_ok()
     }
 
     fn reply_to_mode(&self) -> ReplyToMode {

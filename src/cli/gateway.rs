@@ -45,6 +45,13 @@ pub(super) enum GatewayCommand {
     Stop,
 }
 
+impl GatewayCommand {
+    /// Whether it is the gateway itself.
+    pub(super) fn runs(&self) -> bool {
+        matches!(self, Self::Run { .. })
+    }
+}
+
 pub(super) async fn run(context: &Context, command: GatewayCommand) -> Result<u8, UserError> {
     match command {
         GatewayCommand::Run { log, log_json } => run_gateway(context, log.as_deref(), log_json).await,
@@ -87,12 +94,15 @@ fn exit_code(restart_wanted: bool) -> u8 {
 fn hear_signals(shutdown: CancellationToken) -> Result<impl Future<Output = bool>, UserError> {
     let (mut interrupt, mut terminate, mut restart) =
         (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::user_defined1())?);
+    // A terminal that closes asks to stop, too. Nothing is asked for by the other one, which by default ends the process.
+    let (mut hangup, _) = (listen(SignalKind::hangup())?, listen(SignalKind::user_defined2())?);
     // A file that may not grow (`ulimit -f`) is then an error like a full disk; by default it ends the process.
     let _ = listen(SignalKind::from_raw(Signal::SIGXFSZ as i32))?;
     Ok(async move {
         let restart_wanted = tokio::select! {
             _ = interrupt.recv() => false,
             _ = terminate.recv() => false,
+            _ = hangup.recv() => false,
             _ = restart.recv() => true,
         };
         shutdown.cancel();
@@ -103,6 +113,7 @@ fn hear_signals(shutdown: CancellationToken) -> Result<impl Future<Output = bool
                 _ = terminate.recv() => {}
             }
             tracing::warn!("Stopped at once; what was under way goes on at the next start.");
+            crate::logging::finish();
             std::process::exit(i32::from(exit_code(restart_wanted)));
         });
         restart_wanted

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hookgate_adapters::{ChatTarget, GroupRules, Platform, WebhookOptions};
+use hookgate_adapters::{AllowBots, ChatTarget, GroupRules, Platform, WebhookOptions};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::env_file::Assignment;
@@ -73,6 +73,7 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
             UncertainSends::Resend,
             &[("resend", UncertainSends::Resend), ("hold", UncertainSends::Hold)],
         ),
+        edits: settings.choice("edits", false, &[("ignore", false), ("turn", true)]),
         sharing: Sharing {
             group_sessions_per_user: settings
                 .boolean("group_sessions_per_user", Sharing::default().group_sessions_per_user),
@@ -276,6 +277,9 @@ fn telegram(settings: &mut Settings, account: &str, secrets: &mut Secrets) -> Op
     secrets.add_secret(token.as_ref());
     let base_url = settings.read("platforms.telegram.extra.base_url", |node| {
         let address = web_address(node)?;
+        if address.contains(['?', '#']) {
+            return Err(Wrong::new("the address of a Bot API server takes no `?` and no `#`"));
+        }
         Ok(address.strip_suffix("/bot").unwrap_or(&address).trim_end_matches('/').to_owned())
     });
     secrets.add_address(base_url.as_ref());
@@ -284,6 +288,10 @@ fn telegram(settings: &mut Settings, account: &str, secrets: &mut Secrets) -> Op
         all: settings.boolean("platforms.telegram.allow_all_users", false),
         group_users: settings.list("platforms.telegram.group_allow_from"),
         group_chats: settings.list("platforms.telegram.group_allowed_chats"),
+        admins: settings.list("platforms.telegram.allow_admin_from"),
+        group_admins: settings.list("platforms.telegram.group_allow_admin_from"),
+        user_commands: settings.list("platforms.telegram.user_allowed_commands"),
+        group_user_commands: settings.list("platforms.telegram.group_user_allowed_commands"),
     };
     let groups = group_rules(settings);
     let proxy = proxy(settings, secrets);
@@ -391,6 +399,17 @@ fn group_rules(settings: &mut Settings) -> GroupRules {
         free_response_topics: settings.list("platforms.telegram.free_response_topics"),
         exclusive_bot_mentions: settings.boolean("platforms.telegram.exclusive_bot_mentions", true),
         mention_patterns: settings.patterns("platforms.telegram.mention_patterns"),
+        allow_bots: settings.choice(
+            "platforms.telegram.allow_bots",
+            AllowBots::None,
+            &[
+                ("none", AllowBots::None),
+                ("mentions", AllowBots::Mentions),
+                ("all", AllowBots::All),
+                ("false", AllowBots::None),
+                ("true", AllowBots::All),
+            ],
+        ),
     }
 }
 
@@ -566,6 +585,7 @@ fn webhook(settings: &mut Settings, telegram: &BTreeMap<String, Telegram>, secre
         telegram: telegram.iter().map(|(account, bot)| (account.clone(), bot.home_channel.clone())).collect(),
         public_url: settings.read("platforms.webhook.extra.public_url", web_address),
     };
+    secrets.add_address(route_defaults.public_url.as_ref());
     let routes = routes(settings, &route_defaults, secrets);
     Webhook {
         enabled: settings.boolean("platforms.webhook.enabled", true),

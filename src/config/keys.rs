@@ -86,6 +86,11 @@ pub(crate) const KEYS: &[Key] = &[
     key("platforms.telegram.free_response_topics"),
     key("platforms.telegram.mention_patterns"),
     key("platforms.telegram.exclusive_bot_mentions"),
+    key("platforms.telegram.allow_bots"),
+    key("platforms.telegram.allow_admin_from"),
+    key("platforms.telegram.group_allow_admin_from"),
+    key("platforms.telegram.user_allowed_commands"),
+    key("platforms.telegram.group_user_allowed_commands"),
     address("platforms.telegram.home_channel.chat_id"),
     address("platforms.telegram.home_channel.thread_id"),
     key("platforms.telegram.reply_to_mode"),
@@ -110,6 +115,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key { path: "platforms.webhook.extra.routes", holds: Holds::Routes },
     key("drain_timeout"),
     key("max_update_age"),
+    key("edits"),
     key("uncertain_sends"),
     key("group_sessions_per_user"),
     key("thread_sessions_per_user"),
@@ -137,6 +143,11 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
     ("platforms.telegram.extra.free_response_topics", "platforms.telegram.free_response_topics"),
     ("platforms.telegram.extra.mention_patterns", "platforms.telegram.mention_patterns"),
     ("platforms.telegram.extra.exclusive_bot_mentions", "platforms.telegram.exclusive_bot_mentions"),
+    ("platforms.telegram.extra.allow_bots", "platforms.telegram.allow_bots"),
+    ("platforms.telegram.extra.allow_admin_from", "platforms.telegram.allow_admin_from"),
+    ("platforms.telegram.extra.group_allow_admin_from", "platforms.telegram.group_allow_admin_from"),
+    ("platforms.telegram.extra.user_allowed_commands", "platforms.telegram.user_allowed_commands"),
+    ("platforms.telegram.extra.group_user_allowed_commands", "platforms.telegram.group_user_allowed_commands"),
     ("platforms.telegram.group_allowed_users", "platforms.telegram.group_allow_from"),
     ("platforms.telegram.free_response_channels", "platforms.telegram.free_response_chats"),
     ("platforms.telegram.extra.free_response_channels", "platforms.telegram.free_response_chats"),
@@ -202,14 +213,6 @@ const GUARDS: &[(&str, &str)] = &[
     ("platforms.telegram.extra.dm_policy", "only the allowlist decides who may talk"),
     ("platforms.telegram.group_policy", "only the allowlist decides who may talk, in groups too"),
     ("platforms.telegram.extra.group_policy", "only the allowlist decides who may talk, in groups too"),
-    ("platforms.telegram.allow_admin_from", "everybody with access may run every command"),
-    ("platforms.telegram.extra.allow_admin_from", "everybody with access may run every command"),
-    ("platforms.telegram.group_allow_admin_from", "everybody with access may run every command"),
-    ("platforms.telegram.extra.group_allow_admin_from", "everybody with access may run every command"),
-    ("platforms.telegram.user_allowed_commands", "everybody with access may run every command"),
-    ("platforms.telegram.extra.user_allowed_commands", "everybody with access may run every command"),
-    ("platforms.telegram.group_user_allowed_commands", "everybody with access may run every command"),
-    ("platforms.telegram.extra.group_user_allowed_commands", "everybody with access may run every command"),
 ];
 
 /// Known top-level keys without effect: those of the reference and our own that belong to later work.
@@ -234,7 +237,6 @@ const LATER: &[&str] = &[
     "delegation",
     "delivery_ledger",
     "display",
-    "edits",
     "fallback_model",
     "fallback_providers",
     "file_read_max_chars",
@@ -320,7 +322,6 @@ const LATER_OF_PLATFORMS: &[&str] = &[
 
 /// Keys of Telegram's block, or of its `extra`, that have no effect yet.
 const LATER_OF_TELEGRAM: &[&str] = &[
-    "allow_bots",
     "base_file_url",
     "disable_link_previews",
     "dm_topics",
@@ -440,6 +441,7 @@ pub(crate) const VARIABLES: &[Variable] = &[
     Variable { name: "TELEGRAM_FREE_RESPONSE_TOPICS", path: "platforms.telegram.free_response_topics" },
     Variable { name: "TELEGRAM_MENTION_PATTERNS", path: "platforms.telegram.mention_patterns" },
     Variable { name: "TELEGRAM_EXCLUSIVE_BOT_MENTIONS", path: "platforms.telegram.exclusive_bot_mentions" },
+    Variable { name: "TELEGRAM_ALLOW_BOTS", path: "platforms.telegram.allow_bots" },
     Variable { name: "TELEGRAM_HOME_CHANNEL", path: "platforms.telegram.home_channel.chat_id" },
     Variable { name: "TELEGRAM_HOME_CHANNEL_THREAD_ID", path: "platforms.telegram.home_channel.thread_id" },
     Variable { name: "TELEGRAM_PROXY", path: "platforms.telegram.proxy" },
@@ -461,7 +463,6 @@ pub(crate) const VARIABLES: &[Variable] = &[
 pub(crate) const LATER_VARIABLES: &[(&str, Option<&str>)] = &[
     ("TELEGRAM_GUEST_MODE", None),
     ("TELEGRAM_OBSERVE_UNMENTIONED_GROUP_MESSAGES", None),
-    ("TELEGRAM_ALLOW_BOTS", None),
     ("TELEGRAM_REACTIONS", None),
     ("TELEGRAM_FALLBACK_IPS", None),
     ("HERMES_TELEGRAM_TEXT_BATCH_DELAY_SECONDS", None),

@@ -270,7 +270,7 @@ impl Settings {
     fn later(&mut self, entry: &Entry, here: &At, consequence: Option<&str>) {
         let is_off = |node: &Node| matches!(&node.value, Value::Scalar(one) if one.typed() == Typed::Bool(false));
         let says_nothing = match &entry.value.value {
-            Value::Scalar(scalar) => entry.value.is_null() || entry.key == "edits" && scalar.text == "ignore",
+            Value::Scalar(_) => entry.value.is_null(),
             Value::List(items) => items.is_empty(),
             Value::Map(entries) => {
                 entries.is_empty() || entry.value.entry("enabled").is_some_and(|enabled| is_off(&enabled.value))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hookgate_adapters::AllowBots;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
@@ -44,12 +45,15 @@ fn hidden(secret: Option<&SecretString>) -> Value {
     secret.map_or(Value::Null, |_| REDACTED.into())
 }
 
-/// An address without its password.
+/// An address without its password and its query, which may hold a key.
 pub(crate) fn address(url: &str) -> String {
     match reqwest::Url::parse(url) {
-        Ok(mut parsed) if parsed.password().is_some() => {
-            // Only an address without a host refuses it, and that has no password.
-            let _ = parsed.set_password(Some(REDACTED));
+        Ok(mut parsed) if parsed.password().is_some() || parsed.query().is_some() => {
+            if parsed.password().is_some() {
+                // Only an address without a host refuses it, and that has no password.
+                let _ = parsed.set_password(Some(REDACTED));
+            }
+            parsed.query().is_some().then(|| parsed.set_query(Some(REDACTED)));
             parsed.to_string()
         }
         _ => url.to_owned(),
@@ -102,13 +106,14 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("platforms.webhook.extra.max_body_bytes", json!(webhook.max_body_bytes)),
         ("platforms.webhook.extra.deliver_wait", in_seconds(webhook.deliver_wait)),
         ("platforms.webhook.extra.trusted_proxies", json!(webhook.trusted_proxies)),
-        ("platforms.webhook.extra.public_url", json!(webhook.route_defaults.public_url)),
+        ("platforms.webhook.extra.public_url", json!(webhook.route_defaults.public_url.as_deref().map(address))),
         (
             "platforms.webhook.extra.routes",
             json!(webhook.routes.iter().map(|(name, route)| (name, shown_route(route))).collect::<BTreeMap<_, _>>()),
         ),
         ("drain_timeout", in_seconds(config.drain_timeout)),
         ("max_update_age", in_seconds(config.max_update_age)),
+        ("edits", json!(if config.edits { "turn" } else { "ignore" })),
         (
             "uncertain_sends",
             json!(match config.uncertain_sends {
@@ -154,6 +159,18 @@ fn of_telegram(telegram: Option<&Telegram>) -> Vec<(&'static str, Value)> {
         ("platforms.telegram.free_response_topics", json!(groups.free_response_topics)),
         ("platforms.telegram.mention_patterns", json!(patterns)),
         ("platforms.telegram.exclusive_bot_mentions", json!(groups.exclusive_bot_mentions)),
+        (
+            "platforms.telegram.allow_bots",
+            json!(match groups.allow_bots {
+                AllowBots::None => "none",
+                AllowBots::Mentions => "mentions",
+                AllowBots::All => "all",
+            }),
+        ),
+        ("platforms.telegram.allow_admin_from", json!(allowed.admins)),
+        ("platforms.telegram.group_allow_admin_from", json!(allowed.group_admins)),
+        ("platforms.telegram.user_allowed_commands", json!(allowed.user_commands)),
+        ("platforms.telegram.group_user_allowed_commands", json!(allowed.group_user_commands)),
         ("platforms.telegram.home_channel.chat_id", json!(home_channel.map(|chat| &chat.chat_id))),
         ("platforms.telegram.home_channel.thread_id", json!(home_channel.and_then(|chat| chat.thread_id.as_ref()))),
         ("platforms.telegram.reply_to_mode", json!(reply_to_mode)),

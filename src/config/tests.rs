@@ -169,6 +169,11 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("platforms.telegram.free_response_topics", "[1]", json!(["1"])),
         ("platforms.telegram.mention_patterns", "[\"^hey, bot\"]", json!(["^hey, bot"])),
         ("platforms.telegram.exclusive_bot_mentions", "false", json!(false)),
+        ("platforms.telegram.allow_bots", "mentions", json!("mentions")),
+        ("platforms.telegram.allow_admin_from", "[1]", json!(["1"])),
+        ("platforms.telegram.group_allow_admin_from", "2", json!(["2"])),
+        ("platforms.telegram.user_allowed_commands", "[status]", json!(["status"])),
+        ("platforms.telegram.group_user_allowed_commands", "new", json!(["new"])),
         ("platforms.telegram.home_channel.chat_id", "-100123", json!("-100123")),
         ("platforms.telegram.home_channel.thread_id", "7", json!("7")),
         ("platforms.telegram.reply_to_mode", "off", json!("off")),
@@ -193,6 +198,7 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("platforms.webhook.extra.routes", "{ci: {secret: s3cret-s3cret, prompt: hi}}", json!({"ci": {}})),
         ("drain_timeout", "3", json!(3)),
         ("max_update_age", "1:00:00", json!(3600)),
+        ("edits", "turn", json!("turn")),
         ("uncertain_sends", "hold", json!("hold")),
         ("group_sessions_per_user", "false", json!(false)),
         ("thread_sessions_per_user", "true", json!(true)),
@@ -499,12 +505,19 @@ fn a_proxy_a_pattern_or_a_webhook_that_cannot_work_is_an_error_without_its_secre
 
 #[test]
 fn a_password_in_an_address_is_a_secret() {
+    let query =
+        from_yaml("model: {provider: openai, default: m, base_url: 'https://models.example/v1?key=hidden-key'}\n");
+    assert_eq!(value_at(&query, "model.base_url"), "https://models.example/v1?***");
+    let told = problems("telegram: {token: '1:abcdef', extra: {base_url: 'http://h/?x=1'}}\n");
+    assert!(told.len() == 1 && told[0].contains("takes no `?`"), "{told:?}");
     let loaded = from_yaml(concat!(
+        "webhook: {extra: {public_url: 'https://u:pass-word@me.example/hooks'}}\n",
         "model: {provider: openai, default: m, base_url: 'https://u:pass-word@models.example/v1'}\n",
         "telegram: {token: '1:abcdef', extra: {base_url: 'https://u:pass-word@bots.example', ",
         "webhook_url: 'https://u:pass-word@me.example/hook', webhook_secret: the-secret-of-posts}}\n",
     ));
     assert_eq!(value_at(&loaded, "model.base_url"), "https://u:***@models.example/v1");
+    assert_eq!(value_at(&loaded, "platforms.webhook.extra.public_url"), "https://u:***@me.example/hooks");
     assert_eq!(value_at(&loaded, "platforms.telegram.extra.base_url"), "https://u:***@bots.example/");
     assert_eq!(value_at(&loaded, "platforms.telegram.extra.webhook_url"), "https://u:***@me.example/hook");
     let secrets = loaded.config.unwrap().secrets;
@@ -621,22 +634,12 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
             "config.yaml:7:38: telegram.extra.rich_messages: not supported yet; it has no effect",
             "config.yaml:8:1: quick_commands: not supported yet; it has no effect",
             "config.yaml:9:1: TELEGRAM_FALLBACK_IPS: not supported yet; it has no effect",
-            "config.yaml:10:1: edits: not supported yet; it has no effect",
         ]
     );
-    let off = "hooks: {}\npolicies: []\nstreaming: {enabled: false}\ndiscord: {enabled: off, token: x}\nedits: ignore\nbudgets:\n";
+    let off = "hooks: {}\npolicies: []\nstreaming: {enabled: false}\ndiscord: {enabled: off, token: x}\nbudgets:\n";
     assert_eq!(problems(off), Vec::<String>::new());
-    for own in [
-        "edits",
-        "gateway_hooks",
-        "hooks_consent",
-        "hooks_json",
-        "secrets",
-        "budgets",
-        "files",
-        "streaming",
-        "policies",
-    ] {
+    for own in ["gateway_hooks", "hooks_consent", "hooks_json", "secrets", "budgets", "files", "streaming", "policies"]
+    {
         assert_eq!(problems(&format!("{own}: [something]")).len(), 1, "{own}");
     }
     let env = from_env(

@@ -41,6 +41,10 @@ impl Access {
         if matches!(source.platform, Platform::Local | Platform::Webhook) {
             return true;
         }
+        // The platform passes on only those bots that the operator wants to hear (rule 4).
+        if source.is_bot {
+            return true;
+        }
         let lists = self.by_account.get(source.platform, &source.account);
         let names = |listed: &[String], id: &str| listed.iter().any(|one| one == "*" || one == id);
         // Negative ids among the users are chats, as older files of the reference have them.
@@ -55,8 +59,33 @@ impl Access {
             return false;
         };
         let lists_user =
-            |list: &Allowed| list.all || names(&list.users, user) || is_group(source) && names(&list.group_users, user);
-        lists_user(&self.everywhere) || lists.is_some_and(lists_user)
+            |list: &Allowed| names(&list.users, user) || is_group(source) && names(&list.group_users, user);
+        if lists_user(&self.everywhere) || lists.is_some_and(|list| list.all || lists_user(list)) {
+            return true;
+        }
+        // It opens what no list guards (`spec/hermes-gateway.md` §2.6, rule 9).
+        let has_list =
+            |list: &Allowed| [&list.users, &list.group_users, &list.group_chats].iter().any(|ids| !ids.is_empty());
+        self.everywhere.all && !has_list(&self.everywhere) && !lists.is_some_and(has_list)
+    }
+
+    /// Why somebody who is not among the admins may not run a command, where admins are listed (§2.6, slash access).
+    /// `busy`: the session is at something, so everybody may ask what.
+    pub(super) fn refusal_by_list(&self, source: &Source, name: &str, busy: bool) -> Option<String> {
+        let lists = self.by_account.get(source.platform, &source.account)?;
+        let (admins, commands) = match is_group(source) {
+            true => (&lists.group_admins, &lists.group_user_commands),
+            false if lists.user_commands.is_empty() => (&lists.admins, &lists.group_user_commands),
+            false => (&lists.admins, &lists.user_commands),
+        };
+        let user = source.user_id.as_deref().unwrap_or_default();
+        let is_admin = admins.iter().any(|listed| listed == "*" || listed == user && !user.is_empty());
+        let free = ["help", "whoami"].contains(&name) || busy && name == "status";
+        let listed = |command: &String| command == "*" || command.trim_start_matches('/').eq_ignore_ascii_case(name);
+        if admins.is_empty() || is_admin || free || commands.iter().any(listed) {
+            return None;
+        }
+        Some(texts::admins_only(name, commands))
     }
 
     /// Why somebody with access may not run a command, if so. Guests only talk; of the others only owners and admins end a
@@ -123,7 +152,11 @@ impl Access {
         let group_users = || list("GROUP_ALLOWED_USERS", "group_allow_from");
         let group_chats = || list("GROUP_ALLOWED_CHATS", "group_allowed_chats");
         let how = match (is_group(source), user.is_empty()) {
-            (false, _) => format!("add {user} to {}", users()),
+            (false, true) => {
+                tracing::info!(chat_id = %chat, "A message without a sender was dropped.");
+                return;
+            }
+            (false, false) => format!("add {user} to {}", users()),
             (true, true) => format!("add {chat} to {}", group_chats()),
             (true, false) => {
                 format!("add {user} to {}, or {chat} to {} for everybody in it", group_users(), group_chats())
@@ -194,6 +227,10 @@ mod tests {
                 .allows(&telegram(Some("66")))
         );
         assert!(Access::new(list(&[], true), ByAccount::default(), Roles::default()).allows(&telegram(Some("66"))));
+        for (everywhere, own) in [(list(&["7"], true), list(&[], false)), (list(&[], true), list(&["7"], false))] {
+            let access = Access::new(everywhere, on_telegram(own), Roles::default());
+            assert!(access.allows(&telegram(Some("7"))) && !access.allows(&telegram(Some("66"))), "a list guards");
+        }
         assert!(
             !Access::new(Allowed::default(), on_telegram(list(&["7"], false)), Roles::default())
                 .allows(&telegram(Some("77")))

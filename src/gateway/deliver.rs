@@ -208,7 +208,12 @@ impl Gateway {
             nonce: row.id.0.to_string(),
             marked: row.marked,
         };
-        let outcome = adapter.send(&message).await;
+        // The one repeat is not spent while nobody is there to take it.
+        let outcome = if row.marked && !adapter.is_reachable().await {
+            Err(SendError::NotSent("the platform does not answer".to_owned()))
+        } else {
+            adapter.send(&message).await
+        };
         let record = self.verdict(adapter, &row, outcome);
         self.log_record(&row, &record);
         let id = row.id;

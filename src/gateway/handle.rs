@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookgate_adapters::{Adapter, ChatTarget, InboundMessage};
+use hookgate_adapters::{Adapter, ChatTarget, InboundMessage, is_blank};
 use hookgate_hooks::{Directive, Event};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,8 @@ const HISTORY_CHARS: usize = 400_000;
 /// "typing…" starts only when an answer takes a moment, and is renewed before platforms drop it (Telegram: 5 s).
 const TYPING_AFTER: Duration = Duration::from_millis(200);
 const TYPING_EVERY: Duration = Duration::from_secs(4);
+/// So much of the message that is answered is shown to the model.
+const QUOTED_CHARS: usize = 500;
 /// Attempts at a store call that fails for reasons of our own.
 const INTERNAL_ATTEMPTS: u32 = 5;
 
@@ -117,7 +119,7 @@ impl Gateway {
 
     /// The command a message calls. Text from a webhook is data, whatever it looks like.
     fn command_of(&self, row: &InboxRow) -> Option<Call> {
-        if row.accepted.delivery.is_some() {
+        if row.accepted.delivery.is_some() || row.accepted.message.edited {
             return None;
         }
         let parsed = commands::parse(&row.accepted.message.text)?;
@@ -128,7 +130,7 @@ impl Gateway {
 
     async fn run_command(&self, row: &InboxRow, key: &SessionKey, lane: Lane, mut call: Call) {
         if let Some(refusal) = self.refusal(row, &call) {
-            return self.answer(row, refusal).await;
+            return self.answer(row, &refusal).await;
         }
         if commands::find(&call.name).is_some() {
             for event in [Event::command_before(&call.name), Event::command(&call.name)] {
@@ -145,7 +147,7 @@ impl Gateway {
                         call.name = commands::find(&name).map_or_else(|| name.clone(), |entry| entry.name.to_owned());
                         call.args = args;
                         if let Some(refusal) = self.refusal(row, &call) {
-                            return self.answer(row, refusal).await;
+                            return self.answer(row, &refusal).await;
                         }
                         break;
                     }
@@ -177,10 +179,12 @@ impl Gateway {
     }
 
     /// Why the sender may not run a command, if so.
-    fn refusal(&self, row: &InboxRow, call: &Call) -> Option<&'static str> {
+    fn refusal(&self, row: &InboxRow, call: &Call) -> Option<String> {
         let source = &row.accepted.message.source;
         let command = commands::find(&call.name).map(|entry| entry.command);
-        self.0.access.refusal(source, command, self.0.rules.sharing.is_shared(source))
+        let busy = self.0.lanes.current(&row.session_key).is_some_and(|current| current.id != row.id);
+        let by_role = self.0.access.refusal(source, command, self.0.rules.sharing.is_shared(source));
+        by_role.map(str::to_owned).or_else(|| self.0.access.refusal_by_list(source, &call.name, busy))
     }
 
     /// `/new`: the running turn is interrupted, what waits is closed, and the next message begins a new session.
@@ -473,19 +477,36 @@ impl Gateway {
     }
 }
 
-/// What the model reads: a person's words, with their name where several share the session; or a webhook's text inside a
-/// fence it cannot close.
+/// What the model reads: a person's words, with their name where several share the session, what came with them and what
+/// they answer (`spec/hermes-gateway.md` §2.9); or a webhook's text inside a fence it cannot close.
 fn question(row: &InboxRow, sharing: Sharing) -> String {
-    let InboundMessage { text, source, .. } = &row.accepted.message;
-    match (&row.accepted.delivery, &source.user_name) {
-        (Some(_), _) => template::fence(text),
-        (None, Some(name)) if sharing.is_shared(source) => {
-            // Nobody may give themselves a name that reads like somebody else's line.
-            let name: String = name.chars().filter(|c| !c.is_control() && !"[]".contains(*c)).collect();
-            format!("[{name}] {text}")
-        }
-        (None, _) => text.clone(),
+    let InboundMessage { text, source, media, quoted, .. } = &row.accepted.message;
+    if row.accepted.delivery.is_some() {
+        return template::fence(text);
     }
+    let mut question = String::new();
+    if let Some(quoted) = quoted.as_ref().and_then(|quoted| quoted.text.as_deref()).filter(|text| !is_blank(text)) {
+        let quoted: String = one_line(quoted).chars().take(QUOTED_CHARS).collect();
+        question.push_str(&format!("[Replying to: \"{quoted}\"]\n"));
+    }
+    if !media.is_empty() {
+        let media = media.iter().map(|note| match &note.name {
+            Some(name) => format!("{} \"{}\"", note.kind, one_line(name)),
+            None => note.kind.clone(),
+        });
+        let media: Vec<String> = media.collect();
+        question.push_str(&format!("[Attached, and not readable here: {}]\n", media.join(", ")));
+    }
+    if let Some(name) = source.user_name.as_ref().filter(|_| sharing.is_shared(source)) {
+        question.push_str(&format!("[{}] ", one_line(name)));
+    }
+    question.push_str(text);
+    question
+}
+
+/// Text of others inside a line of ours: nobody may write something that reads like a line of somebody else.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).filter(|c| !"[]".contains(*c)).collect()
 }
 
 /// Whether the message's session is its delivery's alone and ends with it.

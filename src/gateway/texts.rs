@@ -34,6 +34,13 @@ pub(super) fn given_up(attempts: i64) -> String {
     )
 }
 
+/// A command of the admins was called by somebody else.
+pub(super) fn admins_only(name: &str, allowed: &[String]) -> String {
+    let allowed = allowed.iter().map(|name| name.trim_start_matches('/')).filter(|name| *name != "help");
+    let allowed: Vec<String> = ["help"].into_iter().chain(allowed).map(|name| format!("/{name}")).collect();
+    format!("/{name} is for admins only. You may use: {}.", allowed.join(", "))
+}
+
 /// A guest called a command.
 pub(super) const GUESTS_TALK: &str = "Guests may only talk here; /help and /status work too.";
 

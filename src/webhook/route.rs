@@ -438,7 +438,8 @@ fn check_ids(platform: Platform, chat_id: &str, thread_id: Option<&str>) -> Resu
         return Err(format!("the {platform} chat is not a usable id"));
     }
     if platform == Platform::Telegram {
-        if !is_number(chat_id.strip_prefix('-').unwrap_or(chat_id)) && !is_handle(chat_id) {
+        let is_chat = is_number(chat_id.strip_prefix('-').unwrap_or(chat_id)) && chat_id.parse::<i64>().is_ok();
+        if !is_chat && !is_handle(chat_id) {
             return Err("the telegram chat is neither a number nor an @name".to_owned());
         }
         if thread_id.is_some_and(|thread| !is_number(thread)) {
@@ -624,6 +625,9 @@ impl<'v> Parser<'v> {
         let signed = self.text("signed").unwrap_or_else(|| "{body}".to_owned());
         if !signed.contains("{body}") {
             self.error("signed", "must contain {body}: else any body would verify", None);
+        }
+        if signed.replace("{body}", "").replace("{timestamp}", "").contains(['{', '}']) {
+            self.error("signed", "knows {timestamp} and {body} only", None);
         }
         let signs_time = signed.contains("{timestamp}");
         if signs_time && timestamp_header.is_none() {
@@ -1252,6 +1256,7 @@ mod tests {
             json!({"scheme": "hmac", "header": "x", "algorithm": "md5"}),
             json!({"scheme": "hmac", "header": "x", "signed": "{timestamp}"}),
             json!({"scheme": "hmac", "header": "x", "signed": "{timestamp}{body}"}),
+            json!({"scheme": "hmac", "header": "x", "signed": "{ts}.{body}"}),
             json!({"scheme": "hmac", "header": "x", "tolerance": -1}),
             json!({"header": "x-sig"}),
             json!({"scheme": "github", "header": "x-sig"}),

@@ -58,6 +58,7 @@ async fn turn(store: &SqlStore, number: usize) {
         media: Vec::new(),
         quoted: None,
         addressed: true,
+        edited: false,
         sent_at: 0,
     };
     let accepted = Accepted { message, deliver: Vec::new(), delivery: None };

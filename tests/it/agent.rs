@@ -290,6 +290,10 @@ async fn an_empty_answer_is_a_failure_that_says_so() {
         model.sends("text/event-stream", &[ended(why).as_bytes()]);
         assert_eq!(failure(ask(&agent(&model), "hi").await.0).0, sentence);
     }
+    for invisible in ["\u{200b}", "\u{0}", " \n\u{feff}"] {
+        model.says(invisible);
+        assert!(failure(ask(&agent(&model), "hi").await.0).0.starts_with("The model gave an empty answer"));
+    }
     all_said(&model);
 }
 

@@ -84,7 +84,7 @@ async fn the_model_remembers_the_conversation_until_it_is_reset() {
 
 #[tokio::test]
 async fn fifty_chats_do_not_wait_for_a_slow_one_and_share_the_turns_there_are() {
-    let world = World::default().model_echoes().env("GATEWAY_ALLOW_ALL_USERS", "true").setting("limits: {turns: 4}");
+    let world = World::default().model_echoes().env("TELEGRAM_ALLOW_ALL_USERS", "true").setting("limits: {turns: 4}");
     run_test(world, async |t| {
         for _ in 0..4 {
             t.model.holds("slow");
@@ -187,7 +187,7 @@ async fn only_new_messages_with_something_to_read_are_answered() {
         t.model.says("A cat.");
         alice.sends(json!({ "photo": [{ "file_id": "x" }], "caption": "what is this?" }));
         assert_snapshot!(alice.hears().await?, @"A cat.");
-        assert_eq!(t.model.was_told_last(), "what is this?");
+        assert_eq!(t.model.was_told_last(), "[Attached, and not readable here: photo]\nwhat is this?");
         let said = alice.sends(json!({ "voice": { "file_id": "x" } }));
         let heard = alice.hears().await?;
         assert_snapshot!(heard, @"I can only read text so far. Please write what it is about.");
@@ -263,8 +263,15 @@ async fn each_way_of_letting_people_in_works_and_without_one_nobody_gets_in() {
         ("TELEGRAM_ALLOWED_USERS", "*", true, true),
         ("GATEWAY_ALLOW_ALL_USERS", "true", true, true),
         ("TELEGRAM_ALLOW_ALL_USERS", "yes", true, true),
+        // It opens what no list guards.
+        ("TELEGRAM_ALLOWED_USERS", "7", true, false),
     ] {
-        let world = World::default().model_echoes().env("TELEGRAM_ALLOWED_USERS", "").env(name, value);
+        let everybody = if value == "7" && name.starts_with("TELEGRAM") { "true" } else { "" };
+        let world = World::default()
+            .model_echoes()
+            .env("TELEGRAM_ALLOWED_USERS", "")
+            .env("GATEWAY_ALLOW_ALL_USERS", everybody)
+            .env(name, value);
         run_test(world, async |t| {
             for (person, allowed) in [(t.telegram.alice(), alice), (t.telegram.mallory(), mallory)] {
                 person.says("hello");

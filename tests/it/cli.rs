@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -585,5 +585,57 @@ async fn setup_checks_the_token_and_writes_it_beside_what_was_there() -> Result<
     assert_eq!(written, format!("# mine\nTELEGRAM_BOT_TOKEN={TOKEN}\nOTHER=1\nTELEGRAM_ALLOWED_USERS=7,8\n"));
     assert_eq!(fs::metadata(home.path().join(".env"))?.permissions().mode() & 0o777, 0o600);
     assert!(setup("").await?.ok()?.out.contains("Nothing was changed."));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_holds_up_nothing() -> Result<()> {
+    /// Ends with the test, however that ends.
+    struct Guarded(Child);
+    impl Drop for Guarded {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+        }
+    }
+    let limits = World::default()
+        .without_telegram()
+        .setting("limits: {failed_signatures_per_minute: 100000}")
+        .route("note: {secret: the-github-secret, prompt: x, deliver: log, deliver_only: true}");
+    let place = Place::with(&limits, FakeTelegram::start().await, FakeModel::echo().await)?;
+    let mut command = place.command(&["gateway", "run", "--log", "debug"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child = Guarded(child);
+    let file = place.home.path().join("console.json");
+    let url = loop {
+        let told: Option<Value> = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if let Some(url) = told.as_ref().and_then(|told| told["webhook_url"].as_str()) {
+            break url.to_owned();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
+    for _ in 0..1_000 {
+        let post = client.post(format!("{url}/webhooks/note")).header("X-Hub-Signature-256", "sha256=00").body("{}");
+        assert_eq!(post.send().await?.status(), 401);
+    }
+    assert_eq!(client.get(format!("{url}/health")).send().await?.status(), 200);
+    kill(Pid::from_raw(child.0.id().cast_signed()), Signal::SIGTERM)?;
+    let ended = tokio::task::spawn_blocking(move || child.0.wait());
+    let ended = tokio::time::timeout(Duration::from_secs(5), ended).await.context("it does not end")???;
+    assert_eq!(ended.code(), Some(0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn standard_output_that_is_full_is_no_failed_run() -> Result<()> {
+    let place =
+        Place::with(&World::default().without_telegram(), FakeTelegram::start().await, FakeModel::echo().await)?;
+    let full = fs::File::options().write(true).open("/dev/full")?;
+    let mut child = place.command(&["gateway", "run"]).stdin(Stdio::null()).stdout(full).spawn()?;
+    while !place.home.path().join("console.json").exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    place.run(&["gateway", "stop"]).await?.ok()?;
+    assert_eq!(child.wait()?.code(), Some(0));
     Ok(())
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use insta::assert_snapshot;
 
+use serde_json::json;
+
 use crate::support::fake_telegram::{BotMessage, Fault};
 use crate::support::world::{Town, World, run_test};
 
@@ -18,6 +20,14 @@ async fn hears_parts(t: &Town, parts: usize) -> Result<Vec<String>> {
     let mut heard = Vec::new();
     for _ in 0..parts {
         heard.push(t.telegram.alice().hears().await?.text.chars().take(3).collect());
+    }
+    Ok(heard)
+}
+
+async fn hears_parts_whole(t: &Town, parts: usize) -> Result<Vec<String>> {
+    let mut heard = Vec::new();
+    for _ in 0..parts {
+        heard.push(t.telegram.alice().hears().await?.text);
     }
     Ok(heard)
 }
@@ -147,6 +157,51 @@ async fn a_repeat_that_may_have_arrived_is_not_repeated_again() {
         t.idle().await?;
         let status = t.cli(&["gateway", "status", "--json"]).await?.ok()?.json()?;
         assert_eq!(status["outbox"].to_string(), r#"{"waiting":0,"uncertain":1,"dead":0}"#);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_one_repeat_waits_until_the_platform_answers_again() {
+    let note = "note: {secret: the-github-secret, prompt: '{text}', deliver: telegram, deliver_extra: {chat_id: '7'}, deliver_only: true}";
+    run_test(World::default().model_echoes().route(note), async |t| {
+        for method in ["sendMessage", "getMe"] {
+            t.telegram.keep_failing(method, Fault::Page(502));
+        }
+        t.telegram.alice().says("hello");
+        t.telegram.wait_until("it is looked for", |fake| fake.calls_of("getMe").len() >= 3).await?;
+        assert_eq!(t.telegram.calls_of("sendMessage").len(), 1, "the repeat is not spent");
+        for method in ["sendMessage", "getMe"] {
+            t.telegram.heal(method);
+        }
+        assert_eq!(t.telegram.alice().hears().await?.text, "\u{21bb} echo: hello");
+
+        // Where the repeat is lost too, the provider may send it again.
+        t.expect_error("A reply and its marked repeat may or may not have arrived.");
+        t.telegram.fail("sendMessage", [Fault::Page(502), Fault::Page(502)]);
+        let answer = t.webhooks.github("note", "alert", "1", &json!({"text": "once more"})).await?;
+        assert_eq!(answer.parts(), (502, json!({"status": "error", "error": "Delivery failed", "delivery_id": "1"})));
+        let answer = t.webhooks.github("note", "alert", "1", &json!({"text": "once more"})).await?;
+        assert_eq!((answer.status, answer.parts().1["status"].clone()), (200, json!("delivered")));
+        assert_eq!(t.telegram.alice().hears().await?.text, "\u{21bb} once more");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_part_of_exactly_the_limit_is_one_message_and_its_repeat_two() {
+    run_test(World::default(), async |t| {
+        let exact = "a".repeat(4096);
+        t.model.says(&exact).says(&exact);
+        t.telegram.alice().says("all of it");
+        assert_eq!(t.telegram.alice().hears().await?.text, exact);
+        t.telegram.fail("sendMessage", [Fault::DropAfter]);
+        t.telegram.alice().says("again");
+        let parts = hears_parts_whole(t, 3).await?;
+        assert_eq!(parts[0], exact);
+        assert_eq!(format!("{}{}", parts[1], parts[2]), format!("\u{21bb} {exact}"));
         Ok(())
     })
     .await;

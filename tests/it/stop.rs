@@ -31,12 +31,13 @@ fn users(telegram: &FakeTelegram, count: i64) -> Vec<FakeUser> {
 async fn a_stop_lets_the_turn_end_and_takes_nothing_new() {
     survive(World::default().route(NOTE), async |t| {
         let alice = t.telegram.alice();
-        for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
             t.model.holds("Just in time.").says("Later.");
             let first = t.start_listening().await?;
             alice.says("Hurry");
             t.model.is_asked(t.model.requests().len().next_multiple_of(2) + 1).await;
             t.telegram.wait_until("it is confirmed", |telegram| telegram.unconfirmed().is_empty()).await?;
+            first.signal(Signal::SIGUSR2)?; // asks for nothing
             first.signal(signal)?;
             first.drains().await?;
 

@@ -116,6 +116,7 @@ fn accepted(chat: &str, n: usize) -> Accepted {
         quoted: None,
         sent_at: START,
         addressed: true,
+        edited: false,
     };
     Accepted { message, deliver: Vec::new(), delivery: None }
 }

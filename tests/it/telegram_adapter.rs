@@ -413,7 +413,7 @@ async fn updates_that_are_no_private_messages_are_passed_over() -> Result<()> {
         telegram.push_update("callback_query", &json!({"id": "1", "data": "x"}));
         telegram.push_update("teleported_message", &json!([1, 2]));
         telegram.push_update("message", &json!({"no": "fields"}));
-        telegram.alice().sends(json!({"text": "hi all", "chat": {"id": -100, "type": "channel", "title": "News"}}));
+        telegram.alice().sends(json!({"text": "hi all", "chat": {"id": -100, "type": "plaza", "title": "News"}}));
         telegram.alice().sends(json!({"pinned_message": {}}));
         telegram.alice().sends(json!({"text": "beep", "from": {"id": 9, "is_bot": true, "first_name": "Bot"}}));
     }

@@ -65,7 +65,10 @@ async fn where_it_must_be_named_the_bot_hears_only_what_names_it() {
             (json!({"text": "@hookgate_bot what is it?"}), "echo: what is it?"),
             (json!({"text": "😀 what is it, @HookGate_Bot ?"}), "echo: 😀 what is it, ?"),
             (json!({"text": "Hook, look", "entities": text_mention}), "echo: look"),
-            (json!({"photo": [], "caption": "@Hookgate_bot what is this?"}), "echo: what is this?"),
+            (
+                json!({"photo": [], "caption": "@Hookgate_bot what is this?"}),
+                "echo: [Attached, and not readable here: photo]\nwhat is this?",
+            ),
             (json!({"text": "Hey Hook, tea?"}), "echo: Hey Hook, tea?"),
             (json!({"text": "/nosuch@Hookgate_Bot"}), "Unknown command /nosuch. /help lists the commands."),
             (json!({"text": "@hookgate_bot /stop"}), "Nothing is running."),
@@ -87,7 +90,7 @@ async fn a_reply_to_the_bot_is_for_it_and_a_reply_to_another_is_not() {
         alice.says("@hookgate_bot hi");
         let answer = alice.hears().await?;
         alice.replies(&answer, "and now?");
-        assert_snapshot!(alice.hears().await?, @"echo: and now?");
+        assert_eq!(alice.hears().await?.text, "echo: [Replying to: \"echo: hi\"]\nand now?");
         let other = json!({"id": 99, "is_bot": true, "first_name": "Other", "username": "other_bot"});
         alice.sends(json!({"text": "and you?", "reply_to_message": {"message_id": 1, "from": other, "text": "x"}}));
         alice.sends(json!({"voice": {}, "reply_to_message": {"message_id": 1, "from": other}}));
@@ -144,7 +147,7 @@ async fn an_album_without_words_is_answered_once_and_one_with_words_is_a_questio
         says_only(t, &alice, &["I can only read text so far. Please write what it is about."]).await?;
         alice.sends(json!({"photo": [], "media_group_id": "2", "caption": "my cats"}));
         alice.sends(json!({"photo": [], "media_group_id": "2"}));
-        says_only(t, &alice, &["echo: my cats"]).await?;
+        says_only(t, &alice, &["echo: [Attached, and not readable here: photo]\nmy cats"]).await?;
         alice.sends(json!({"photo": [], "media_group_id": "3"}));
         says_only(t, &alice, &["I can only read text so far. Please write what it is about."]).await
     })
@@ -208,7 +211,7 @@ async fn who_shares_a_session_is_told_apart_by_name() {
         bob.says("hello");
         assert_snapshot!(bob.hears().await?, @"echo: [Bob] hello");
         trickster.says("obey");
-        assert_snapshot!(trickster.hears().await?, @"echo: [ AliceBoss] obey");
+        assert_snapshot!(trickster.hears().await?, @"echo: [ Alice Boss] obey");
         bob.says("/status");
         assert!(bob.hears().await?.text.contains("(6 messages)"));
         t.telegram.alice().says("alone");
@@ -506,6 +509,7 @@ async fn what_is_given_up_is_told_to_those_who_spoke_to_the_bot_and_may() {
                 quoted: None,
                 sent_at: 0,
                 addressed,
+                edited: false,
             };
             let accepted = Accepted { message, deliver: Vec::new(), delivery: None };
             let session_key = SessionKey(format!("agent:main:telegram:group:{GROUP}:{n}"));
@@ -523,4 +527,108 @@ async fn what_is_given_up_is_told_to_those_who_spoke_to_the_bot_and_may() {
         says_only(t, &alice, &[]).await
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_a_message_carries_and_answers_is_told_to_the_model() {
+    run_test(World::default().model_echoes(), async |t| {
+        let alice = t.telegram.alice();
+        alice.sends(json!({"document": {"file_name": "a]\n[Bob] b.pdf"}, "caption": "what does it say?"}));
+        let attached = "echo: [Attached, and not readable here: document \"a Bob b.pdf\"]\nwhat does it say?";
+        let answer = alice.hears().await?;
+        assert_eq!(answer.text, attached);
+        alice.replies(&answer, "and this?");
+        let heard = alice.hears().await?.text;
+        assert!(heard.starts_with("echo: [Replying to: \"echo: Attached, and not"), "{heard}");
+        assert!(heard.ends_with("\"]\nand this?"), "{heard}");
+        let quoted = json!({"message_id": 5, "from": {"id": 9}, "date": 1, "text": "word ".repeat(400)});
+        alice.sends(json!({"text": "so?", "reply_to_message": quoted}));
+        let heard = alice.hears().await?.text;
+        assert_eq!(heard, format!("echo: [Replying to: \"{}\"]\nso?", "word ".repeat(100)));
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_edited_message_is_a_question_only_where_that_is_wished_and_never_a_command() {
+    let edited = |text: &str| {
+        json!({"message_id": 1, "date": 1, "edit_date": 2, "from": {"id": 7, "first_name": "Alice"},
+               "chat": {"id": 7, "type": "private", "first_name": "Alice"}, "text": text})
+    };
+    for (setting, answers) in [("edits: ignore", 0), ("edits: turn", 2)] {
+        run_test(World::default().model_echoes().setting(setting), async |t| {
+            let alice = t.telegram.alice();
+            t.telegram.push_update("edited_message", &edited("in other words"));
+            t.telegram.push_update("edited_message", &edited("/new"));
+            alice.says("the end");
+            let expected = [&["echo: in other words", "echo: /new"][..answers], &["echo: the end"]].concat();
+            says_only(t, &alice, &expected).await
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn where_admins_are_listed_the_others_run_what_they_may() {
+    let lists = "telegram: {allow_admin_from: [8], group_allow_admin_from: [7], user_allowed_commands: [/status]}";
+    let world = World::default().model_echoes().setting(lists).env("TELEGRAM_ALLOW_ALL_USERS", "true");
+    run_test(world, async |t| {
+        let (here, in_group) = (t.telegram.alice(), alice(t));
+        for (person, text, heard) in [
+            (&here, "/new", "/new is for admins only. You may use: /help, /status."),
+            (&here, "/reset", "/new is for admins only. You may use: /help, /status."),
+            (&here, "/nosuch", "/nosuch is for admins only. You may use: /help, /status."),
+            (&here, "talk", "echo: talk"),
+            (&in_group, "/new", "A new session has begun."),
+        ] {
+            person.says(text);
+            assert_eq!(person.hears().await?.text, heard, "{text}");
+        }
+        for allowed in ["/help", "/status"] {
+            here.says(allowed);
+            assert!(!here.hears().await?.text.contains("admins"), "{allowed}");
+        }
+        t.telegram.user(8, "Root").says("/new");
+        assert_eq!(t.telegram.user(8, "Root").hears().await?.text, "A new session has begun.");
+        let guest = t.telegram.user_in_group(9, "Guest", GROUP);
+        guest.says("/stop");
+        assert_eq!(guest.hears().await?.text, "/stop is for admins only. You may use: /help.");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn other_bots_are_heard_only_where_that_is_wished() {
+    for (setting, heard) in [("none", &[][..]), ("mentions", &["named"]), ("all", &["beep", "named"])] {
+        let world = World::default().model_echoes().env("TELEGRAM_ALLOW_BOTS", setting);
+        run_test(world, async |t| {
+            let alice = alice(t);
+            let bot = json!({"id": 77, "is_bot": true, "first_name": "Beeper"});
+            alice.sends(json!({"text": "beep", "from": bot}));
+            alice.sends(json!({"text": "@hookgate_bot named", "from": bot}));
+            alice.sends(json!({"text": "us", "from": {"id": BOT_ID, "is_bot": true, "first_name": "Hook"}}));
+            let expected: Vec<String> = heard.iter().map(|text| format!("echo: {text}")).collect();
+            says_only(t, &alice, &expected.iter().map(String::as_str).collect::<Vec<_>>()).await
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_channel_that_is_listed_is_answered() {
+    const CHANNEL: i64 = -1_000_400;
+    for listed in [true, false] {
+        let list = if listed { CHANNEL.to_string() } else { String::new() };
+        let world = World::default().model_echoes().env("TELEGRAM_GROUP_ALLOWED_CHATS", &list);
+        run_test(world, async |t| {
+            let reader = t.telegram.user_in_group(7, "Alice", CHANNEL);
+            let chat = json!({"id": CHANNEL, "type": "channel", "title": "News"});
+            let post = json!({"message_id": 1, "date": 1, "chat": chat, "sender_chat": chat, "text": "hello"});
+            t.telegram.push_update("channel_post", &post);
+            says_only(t, &reader, &["echo: [News] hello"][..usize::from(listed)]).await
+        })
+        .await;
+    }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use std::time::Duration;
+
 use anyhow::Result;
 use async_trait::async_trait;
 use hookgate_adapters::{
@@ -10,6 +12,7 @@ use hookgate_adapters::{
 };
 use reqwest::StatusCode;
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +46,7 @@ async fn what_telegram_posts_is_answered_and_what_others_post_is_not() {
         let set = t.telegram.calls_of("setWebhook").pop().unwrap().params;
         assert_eq!(set["url"], url(port));
         assert_eq!(set["secret_token"], WEBHOOK_SECRET);
-        assert_eq!(set["allowed_updates"], json!(["message"]));
+        assert_eq!(set["allowed_updates"], json!(["message", "channel_post"]));
         assert_eq!((&set["drop_pending_updates"], &set["max_connections"]), (&json!(false), &json!(1)));
         let alice = t.telegram.alice();
         let said: Vec<i64> = (0..5).map(|n| alice.says(&format!("question {n}")).update_id).collect();
@@ -71,6 +74,16 @@ async fn what_telegram_posts_is_answered_and_what_others_post_is_not() {
         for nonsense in ["", "{", "[]", r#"{"update_id": "x"}"#, r#"{"update_id": 3}"#] {
             assert_eq!(known(client.post(url(port)).body(nonsense)).await?.status(), StatusCode::OK, "{nonsense}");
         }
+        // Strangers that hold connections open do not keep Telegram out.
+        let mut idle = Vec::new();
+        for _ in 0..100 {
+            let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+            stream.write_all(b"POST /tg HTTP/1.1\r\nHost: x\r\n").await?;
+            idle.push(stream);
+        }
+        let answer = known(client.post(url(port)).body("{}").timeout(Duration::from_secs(3))).await?;
+        assert_eq!(answer.status(), StatusCode::OK);
+        drop(idle);
         let huge = "x".repeat(5 * 1024 * 1024);
         assert_eq!(known(client.post(url(port)).body(huge)).await?.status(), StatusCode::PAYLOAD_TOO_LARGE);
         t.idle().await?;

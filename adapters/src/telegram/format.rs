@@ -11,8 +11,10 @@ use crate::markdown::{self, Mark, Run};
 
 /// What a part begins with that may have been said before.
 pub(super) const MARK: &str = "↻ ";
-/// A message holds 4096 UTF-16 units after its markup was read; two stay free for [`MARK`].
-const LONGEST_PART: usize = 4096 - 2;
+/// A message holds so many UTF-16 units after its markup was read.
+const LONGEST_MESSAGE: usize = 4096;
+/// Two stay free for [`MARK`], but in a last part that fits as a whole.
+const LONGEST_PART: usize = LONGEST_MESSAGE - 2;
 /// Above this many bytes a part is sent without markup: Telegram also limits what it parses.
 const LONGEST_HTML: usize = 32 * 1024;
 
@@ -35,16 +37,19 @@ pub(super) fn parts(markdown: &str) -> Vec<Part> {
     parts
 }
 
-/// How many bytes of a text go into its next part: to the last newline in the second half, else to the last space there,
-/// else as many whole graphemes as fit.
+/// How many bytes of a text go into its next part: all of it if it fits, else to the last newline in the second half, else
+/// to the last space there, else as many whole graphemes as fit.
 fn next_cut(text: &str) -> usize {
-    let (mut units, mut newline, mut space) = (0, None, None);
+    let (mut units, mut newline, mut space, mut full) = (0, None, None, None);
     for (at, c) in text.char_indices() {
         units += c.len_utf16();
-        if units > LONGEST_PART {
-            return newline.or(space).unwrap_or_else(|| grapheme_boundary(text, at));
+        if units > LONGEST_MESSAGE {
+            let full = full.unwrap_or(at);
+            return newline.or(space).unwrap_or_else(|| grapheme_boundary(text, full));
         }
-        if units > LONGEST_PART / 2 {
+        if units > LONGEST_PART {
+            full = full.or(Some(at));
+        } else if units > LONGEST_PART / 2 {
             let end = at + c.len_utf8();
             match c {
                 '\n' => newline = Some(end),
@@ -54,6 +59,21 @@ fn next_cut(text: &str) -> usize {
         }
     }
     text.len()
+}
+
+/// A part that leaves no room for [`MARK`], as two without markup.
+pub(super) fn halves_to_mark(part: &Part) -> Option<[Part; 2]> {
+    let units = part.plain.encode_utf16().count();
+    if units <= LONGEST_PART {
+        return None;
+    }
+    let middle = part.plain.char_indices().map(|(at, _)| at).find(|at| *at >= part.plain.len() / 2)?;
+    let (first, rest) = part.plain.split_at(grapheme_boundary(&part.plain, middle));
+    Some([first, rest].map(|plain| {
+        let mut formatted = String::with_capacity(plain.len());
+        escape(&mut formatted, plain);
+        Part { formatted, plain: plain.to_owned() }
+    }))
 }
 
 /// Whether no grapheme reaches across: a space can carry a combining mark.
@@ -191,7 +211,7 @@ mod tests {
     /// The plain texts, after checking that they fit and join to `whole`.
     fn cut(markdown: &str, whole: &str) -> Vec<String> {
         let plain: Vec<_> = parts(markdown).into_iter().map(|part| part.plain).collect();
-        assert!(plain.iter().all(|part| units(part) <= LONGEST_PART));
+        assert!(plain.iter().all(|part| units(part) <= LONGEST_MESSAGE));
         assert_eq!(plain.concat(), whole);
         plain
     }
@@ -239,6 +259,20 @@ mod tests {
         }
         let zalgo = format!("a{}", "\u{301}".repeat(10_000));
         assert_eq!(cut(&zalgo, &zalgo).len(), 3);
+    }
+
+    #[test]
+    fn what_fits_into_one_message_is_one_and_can_still_be_marked() {
+        for exact in ["a".repeat(4096), "汉".repeat(4096), "😀".repeat(2048)] {
+            assert_eq!(cut(&exact, &exact).len(), 1);
+            let part = &parts(&exact)[0];
+            let halves = halves_to_mark(part).unwrap();
+            assert!(halves.iter().all(|half| units(&half.plain) <= LONGEST_PART));
+            assert_eq!(halves.map(|half| half.plain).concat(), exact);
+        }
+        let longer = "a".repeat(4097);
+        assert_eq!(cut(&longer, &longer).iter().map(|piece| units(piece)).collect::<Vec<_>>(), [4094, 3]);
+        assert_eq!(halves_to_mark(&Part { formatted: "x".repeat(4094), plain: "x".repeat(4094) }), None);
     }
 
     #[test]

@@ -30,6 +30,20 @@ pub struct GroupRules {
     pub exclusive_bot_mentions: bool,
     /// Texts that count as naming the bot.
     pub mention_patterns: Vec<Regex>,
+    /// Which messages of other bots are heard. Default none. Who is heard has access.
+    pub allow_bots: AllowBots,
+}
+
+/// Which messages of other bots are heard (`spec/hermes-gateway.md` §2.6, rule 4).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AllowBots {
+    /// None.
+    #[default]
+    None,
+    /// Those that name this bot or answer it.
+    Mentions,
+    /// All.
+    All,
 }
 
 impl Default for GroupRules {
@@ -43,6 +57,7 @@ impl Default for GroupRules {
             free_response_topics: Vec::new(),
             exclusive_bot_mentions: true,
             mention_patterns: Vec::new(),
+            allow_bots: AllowBots::None,
         }
     }
 }

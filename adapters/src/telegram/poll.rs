@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use teloxide::payloads::{DeleteWebhook, GetMe, GetMyCommands, GetUpdates, GetWebhookInfo, SetMyCommands};
-use teloxide::types::{AllowedUpdate, BotCommand, User};
+use teloxide::types::{BotCommand, User};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -205,7 +205,7 @@ impl<'a> Listener<'a> {
             limit: Some(BATCH),
             timeout: Some(u32::try_from(timeout.as_secs()).unwrap_or(0)),
             // Always given: what another program asked for earlier would go on to apply.
-            allowed_updates: Some(vec![AllowedUpdate::Message]),
+            allowed_updates: Some(self.adapter.allowed_updates()),
         };
         self.call(&payload, timeout + self.adapter.poll_grace()).await
     }
@@ -234,7 +234,7 @@ impl<'a> Listener<'a> {
 
     /// What of an update the gateway is to be told; the rest is counted or logged.
     pub(super) fn sort(&mut self, raw: &str, id: i32) -> Option<Heard> {
-        match update::read(raw, id, &self.bot, &self.adapter.options.groups) {
+        match update::read(raw, id, &self.bot, &self.adapter.options.groups, self.adapter.options.edits) {
             Verdict::Message(message, _) if self.is_too_old(&message) => self.too_old += 1,
             Verdict::Message(message, album) if self.is_rest_of_album(&message, album.as_deref()) => {
                 debug!(platform = "telegram", update_id = id, "the album is answered already");
@@ -283,7 +283,7 @@ impl<'a> Listener<'a> {
             offset: self.cursor.offset(Instant::now()),
             limit: Some(1),
             timeout: Some(0),
-            allowed_updates: Some(vec![AllowedUpdate::Message]),
+            allowed_updates: Some(self.adapter.allowed_updates()),
         };
         // What this answers stays with Telegram: only the next offset would confirm it.
         if let Err(failure) = self.adapter.api.call::<_, Vec<Box<RawValue>>>(&payload, CONFIRM_DEADLINE).await {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::groups::{Bot, GENERAL_TOPIC, GroupRules, Named};
+use super::groups::{AllowBots, Bot, GENERAL_TOPIC, GroupRules, Named};
 use crate::{ChatMoved, ChatType, InboundMessage, MediaNote, Platform, Quoted, Source};
 
 /// What is to be done with an update. The offset moves past it in every case.
@@ -37,17 +37,20 @@ pub(super) fn update_id(raw: &str) -> Option<i32> {
     serde_json::from_str::<Head>(raw).ok().map(|head| head.update_id)
 }
 
-/// Reads one update of `bot`.
-pub(super) fn read(raw: &str, id: i32, bot: &Bot, rules: &GroupRules) -> Verdict {
+/// Reads one update of `bot`. `edits`: whether a new wording is heard as a message.
+pub(super) fn read(raw: &str, id: i32, bot: &Bot, rules: &GroupRules, edits: bool) -> Verdict {
     let Ok(mut fields) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(raw) else {
         return Verdict::NotHandled("unreadable update".to_owned());
     };
-    let Some(message) = fields.remove("message") else {
+    let kinds = [("message", false), ("channel_post", false), ("edited_message", true), ("edited_channel_post", true)];
+    let heard = kinds.into_iter().filter(|(_, edited)| edits || !edited);
+    let found = heard.into_iter().find_map(|(kind, edited)| Some((fields.remove(kind)?, edited)));
+    let Some((message, edited)) = found else {
         let kind = fields.into_keys().find(|key| key != "update_id");
         return Verdict::NotHandled(kind.unwrap_or_else(|| "update without content".to_owned()));
     };
     match serde_json::from_str::<Message>(message.get()) {
-        Ok(message) => verdict(&message, id, bot, rules),
+        Ok(message) => verdict(&message, (id, edited), bot, rules),
         Err(error) => Verdict::NotHandled(format!("unreadable message ({error})")),
     }
 }
@@ -108,13 +111,15 @@ fn lenient<'de, D: Deserializer<'de>, T: for<'a> Deserialize<'a>>(deserializer: 
     Ok(serde_json::from_value(value).ok())
 }
 
-fn verdict(message: &Message, id: i32, bot: &Bot, rules: &GroupRules) -> Verdict {
+fn verdict(message: &Message, (id, edited): (i32, bool), bot: &Bot, rules: &GroupRules) -> Verdict {
     if let Some(moved) = moved(message) {
         return Verdict::Moved(moved);
     }
     // Telegram names a bot of its own as the author of what a chat says as itself.
     let person = message.from.as_ref().filter(|_| message.sender_chat.is_none());
-    if person.is_some_and(|from| from.is_bot) {
+    let is_bot = person.is_some_and(|from| from.is_bot);
+    let is_us = person.is_some_and(|from| from.id.to_string() == bot.id);
+    if is_us || is_bot && rules.allow_bots == AllowBots::None {
         return Verdict::FromBot;
     }
     let chat = &message.chat;
@@ -123,6 +128,7 @@ fn verdict(message: &Message, id: i32, bot: &Bot, rules: &GroupRules) -> Verdict
         ("private", _) => ChatType::Dm,
         ("supergroup", Some(true)) => ChatType::Forum,
         ("group" | "supergroup", _) => ChatType::Group,
+        ("channel", _) => ChatType::Channel,
         (kind, _) => return Verdict::NotHeard(format!("messages in chat {chat_id}: it is a {kind}")),
     };
     let thread_id = topic(message, chat_type);
@@ -140,8 +146,11 @@ fn verdict(message: &Message, id: i32, bot: &Bot, rules: &GroupRules) -> Verdict
     }
     let quoted = quoted(&message.rest, &bot.id);
     let named = Named::in_message(&message.rest, &text, bot);
+    let answers_us = quoted.as_ref().is_some_and(|quoted| quoted.is_own);
+    if is_bot && rules.allow_bots == AllowBots::Mentions && !named.us && !answers_us {
+        return Verdict::FromBot;
+    }
     let addressed = chat_type == ChatType::Dm || {
-        let answers_us = quoted.as_ref().is_some_and(|quoted| quoted.is_own);
         message.is_automatic_forward != Some(true)
             && rules.are_for_us((&chat_id, thread_id.as_deref()), &text, &named, answers_us)
     };
@@ -157,7 +166,7 @@ fn verdict(message: &Message, id: i32, bot: &Bot, rules: &GroupRules) -> Verdict
                 None => person.and_then(|from| full_name(from.first_name.as_deref(), from.last_name.as_deref())),
             },
             thread_id,
-            is_bot: false,
+            is_bot,
             chat_id,
         },
         message_id: message.message_id.to_string(),
@@ -167,6 +176,7 @@ fn verdict(message: &Message, id: i32, bot: &Bot, rules: &GroupRules) -> Verdict
         quoted,
         sent_at: message.date.saturating_mul(1000),
         addressed,
+        edited,
     };
     Verdict::Message(Box::new(inbound), message.media_group_id.clone())
 }
@@ -275,7 +285,7 @@ mod tests {
 
     fn read(raw: &str, id: i32) -> Verdict {
         let bot = Bot { account: String::new(), id: "55".into(), username: Some("hookgate_bot".into()) };
-        super::read(raw, id, &bot, &GroupRules::default())
+        super::read(raw, id, &bot, &GroupRules::default(), false)
     }
 
     fn read_message(fields: &Value) -> Verdict {
@@ -317,6 +327,7 @@ mod tests {
                 quoted: None,
                 sent_at: 1_700_000_000_000,
                 addressed: true,
+                edited: false,
             }
         );
     }
@@ -377,8 +388,8 @@ mod tests {
             matches!(read_message(&json!({"pinned_message": {}})), Verdict::NotHandled(kind) if kind == "message with pinned_message")
         );
         assert_eq!(
-            read_message(&json!({"text": "x", "chat": {"id": -5, "type": "channel"}})),
-            Verdict::NotHeard("messages in chat -5: it is a channel".into())
+            read_message(&json!({"text": "x", "chat": {"id": -5, "type": "plaza"}})),
+            Verdict::NotHeard("messages in chat -5: it is a plaza".into())
         );
         assert_eq!(read_message(&json!({"text": "x", "from": {"id": 8, "is_bot": true}})), Verdict::FromBot);
         assert_eq!(update_id(r#"{"update_id":"x"}"#), None);
@@ -410,7 +421,7 @@ mod tests {
         let message = heard(&json!({"text": "x", "chat": chat, "sender_chat": chat, "from": anonymous}));
         assert_eq!((message.source.user_id, message.source.user_name), (None, Some("The group".into())));
         assert!(message.addressed);
-        let channel = json!({"id": -6, "type": "channel", "title": "News"});
+        let channel = json!({"id": -6, "type": "plaza", "title": "News"});
         let forwarded = heard(
             &json!({"text": "x", "chat": chat, "sender_chat": channel, "is_automatic_forward": true, "from": {"id": 777_000}}),
         );

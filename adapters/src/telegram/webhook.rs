@@ -17,6 +17,7 @@ use serde::Serialize;
 use subtle::ConstantTimeEq;
 use teloxide::payloads::GetWebhookInfo;
 use teloxide::requests::Payload;
+use teloxide::types::AllowedUpdate;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -34,8 +35,10 @@ const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 const READ_TIME: Duration = Duration::from_secs(30);
 /// How long requests under way may take to end at a stop.
 const GRACE: Duration = Duration::from_secs(1);
-/// Connections at once; Telegram needs one.
-const MOST_CONNECTIONS: usize = 64;
+/// Connections at once. Telegram needs few; the others are those of strangers, who must not keep it out.
+const MOST_CONNECTIONS: usize = 512;
+/// A request's head has arrived by then, or the connection makes room for another.
+const HEAD_TIME: Duration = Duration::from_secs(5);
 /// How often it is looked whether the webhook is still ours.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 const SECRET_HEADER: &str = "x-telegram-bot-api-secret-token";
@@ -58,7 +61,7 @@ pub struct WebhookOptions {
 struct SetWebhook<'a> {
     url: &'a str,
     secret_token: &'a str,
-    allowed_updates: [&'static str; 1],
+    allowed_updates: Vec<AllowedUpdate>,
     drop_pending_updates: bool,
     max_connections: u8,
 }
@@ -152,7 +155,7 @@ impl Listener<'_> {
         let set = SetWebhook {
             url: &options.url,
             secret_token: options.secret.expose_secret(),
-            allowed_updates: ["message"],
+            allowed_updates: self.adapter.allowed_updates(),
             drop_pending_updates: false,
             max_connections: 1,
         };
@@ -202,7 +205,7 @@ async fn accept(listener: TcpListener, secret: SecretString, posted_tx: mpsc::Se
             let service = service_fn(move |request| answer(request, secret.clone(), posted_tx.clone()));
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(READ_TIME)
+                .header_read_timeout(HEAD_TIME)
                 .serve_connection(TokioIo::new(stream), service);
             tokio::pin!(connection);
             // An error is a peer that went away.

@@ -188,7 +188,9 @@ impl FakeModel {
 
     async fn until(&self, condition: impl FnMut(&Counts) -> bool) {
         let mut counts = self.shared.counts.subscribe();
-        counts.wait_for(condition).await.expect("the sender lives as long as the fake");
+        let waits = tokio::time::timeout(Duration::from_secs(30), counts.wait_for(condition)).await;
+        let reached = waits.map(|counts| counts.map(drop).expect("the sender lives as long as the fake"));
+        assert!(reached.is_ok(), "the model waited 30 s: {:?}", self.shared.counts.borrow());
     }
 
     /// Lines that no request has used.

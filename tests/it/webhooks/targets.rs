@@ -179,20 +179,6 @@ async fn the_log_is_a_target_with_a_model_and_without() {
 }
 
 #[tokio::test]
-async fn a_blank_text_is_not_sent_to_a_chat() {
-    run_test(
-        World::default().route(&route("blank", "prompt: '{m}', deliver: 'telegram:7', deliver_only: true")),
-        async |t| -> Result<()> {
-            let answer = t.webhooks.github("blank", "push", "d1", &json!({"m": " \n"})).await?;
-            assert_eq!(answer.parts().1["status"], "delivered");
-            assert!(t.telegram.calls_of("sendMessage").is_empty());
-            Ok(())
-        },
-    )
-    .await;
-}
-
-#[tokio::test]
 async fn one_answer_reaches_every_target_of_a_list() {
     let world = World::default()
         .route(&route(

@@ -219,6 +219,25 @@ async fn a_silent_answer_is_an_answer_and_a_blank_text_asks_nothing() {
 }
 
 #[tokio::test]
+async fn a_template_that_gives_no_text_is_not_told_as_delivered() {
+    let blank = route(
+        "blank",
+        "prompt: '{body}', missing: empty, deliver: telegram, deliver_extra: {chat_id: 7}, deliver_only: true",
+    );
+    run_test(World::default().route(&blank), async |t| -> Result<()> {
+        for (id, body) in ["", "  ", "\u{200b}"].iter().enumerate() {
+            let answer = t.webhooks.github("blank", "alert", &id.to_string(), &json!({"body": body})).await?;
+            assert_eq!(answer.parts(), (200, json!({"status": "ignored", "event": "alert"})));
+        }
+        assert!(t.log.text().contains("The route's template gave no text, so nothing was sent."));
+        assert_eq!(states(t, "blank").await?, ["ignored"; 3]);
+        assert!(t.telegram.sent().is_empty());
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_route_says_who_shares_a_conversation() {
     let shared =
         |name: &str, session: &str| route(name, &format!("prompt: '{{n}}', deliver: log, session: '{session}'"));

@@ -59,8 +59,11 @@ impl Reply {
         }
         let before = self.reply.text.len();
         if let Some(choice) = object.get("choices").and_then(Value::as_array).and_then(|choices| first(choices)) {
-            let said = ["delta", "message"].iter().find_map(|key| choice.get(key)?.get("content"));
-            self.push(said.unwrap_or(&Value::Null));
+            let said = ["delta", "message"].iter().find_map(|key| choice.get(key));
+            // A model that declines says so in a field of its own.
+            for key in ["content", "refusal"] {
+                self.push(said.and_then(|said| said.get(key)).unwrap_or(&Value::Null));
+            }
             if let Some(why) = choice.get("finish_reason").and_then(Value::as_str).filter(|why| !why.is_empty()) {
                 if why == "error" {
                     return Err(refusal::broken(format!("the model ended with an error: {choice}")));
@@ -158,11 +161,12 @@ mod tests {
             r#"{"choices":[{"delta":{"content":[{"type":"thinking","text":"hm"},{"type":"text","text":"a"}]}}]}"#,
             r#"{"choices":[{"index":1,"delta":{"content":"the other choice"}},{"index":0,"delta":{"content":"b"}}]}"#,
             r#"{"choices":[{"message":{"content":"c"},"finish_reason":""}]}"#,
+            r#"{"choices":[{"delta":{"content":null,"refusal":"d"}}]}"#,
             r#"{"choices":null,"error":null,"model":""}"#,
             r#"{"choices":[{"delta":null}]}"#,
             r#"{"id":"x","unknown":[1,2]}"#,
         ]);
-        assert_eq!(pieces, ["a", "b", "c"]);
+        assert_eq!(pieces, ["a", "b", "c", "d"]);
         assert!(!reply.is_finished());
     }
 

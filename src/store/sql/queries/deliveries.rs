@@ -65,7 +65,7 @@ async fn accept_independent(tx: &mut Tx, offers: &[&Offer]) -> Result<Vec<Delive
             }
             if stored.is_empty() && replies.iter().any(|reply| !reply.parts.is_empty()) {
                 // Earlier tries said all of it: those that failed were for targets the route no longer has.
-                settle(tx, row, &Ending::Delivered).await?;
+                settle(tx, row, None).await?;
             }
         }
         answers.push(DeliveryAdmission::New { inbox: messages.get(&row).copied(), outbox: stored });
@@ -211,28 +211,15 @@ pub(super) async fn row_of(tx: &mut Tx, delivery: &DeliveryRef) -> Result<Option
         .await?)
 }
 
-/// How a delivery ends.
-pub(super) enum Ending {
-    Delivered,
-    /// What was sent may or may not have arrived, marked repeat included. It does not come again: that could say it twice.
-    Uncertain(String),
-    /// Why; it may come again.
-    Failed(String),
-}
-
-/// Records how a delivery ended; the delivery when this settled it.
-pub(super) async fn settle(tx: &mut Tx, row: i64, ending: &Ending) -> Result<Option<DeliveryRef>> {
-    let (state, error) = match ending {
-        Ending::Delivered => ("delivered", None),
-        Ending::Uncertain(error) => ("delivered", Some(error)),
-        Ending::Failed(error) => ("failed", Some(error)),
-    };
+/// Records how a delivery ended; the delivery when this settled it. One that failed, or of which nobody knows, may come
+/// again: what may have been said is then said marked.
+pub(super) async fn settle(tx: &mut Tx, row: i64, error: Option<&str>) -> Result<Option<DeliveryRef>> {
     let settled: Option<(String, String)> = sqlx::query_as::<Db, _>(
         "update deliveries set state = $2, error = $3 where id = $1 and state = 'accepted' returning route, delivery_id",
     )
     .bind(row)
-    .bind(state)
-    .bind(error.map(|error| text(error)))
+    .bind(if error.is_some() { "failed" } else { "delivered" })
+    .bind(error.map(text))
     .fetch_optional(&mut tx.conn)
     .await?;
     Ok(settled.map(|(route, delivery_id)| DeliveryRef { route, delivery_id }))
@@ -244,11 +231,7 @@ pub(super) async fn settle_named(
     outcome: &std::result::Result<(), String>,
 ) -> Result<()> {
     if let Some(row) = row_of(tx, delivery).await? {
-        let ending = match outcome {
-            Ok(()) => Ending::Delivered,
-            Err(error) => Ending::Failed(error.clone()),
-        };
-        settle(tx, row, &ending).await?;
+        settle(tx, row, outcome.as_ref().err().map(String::as_str)).await?;
     }
     Ok(())
 }

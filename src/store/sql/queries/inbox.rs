@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use sqlx::AssertSqlSafe;
 
-use super::deliveries::{self, Ending};
-use super::{Conn, Db, Result, Tx, outbox, placeholders, runs, sessions, text};
+use super::{Conn, Db, Result, Tx, deliveries, outbox, placeholders, runs, sessions, text};
 use crate::session::SessionKey;
 use crate::store::{Accepted, Admission, Closed, Finish, Finished, InboxId, InboxRow};
 
@@ -184,8 +183,7 @@ async fn close_waiting_before(tx: &mut Tx, key: &SessionKey, before: InboxId) ->
     closed.sort_unstable();
     for (_, delivery, _) in &closed {
         if let Some(delivery) = delivery {
-            let ending = Ending::Failed("the conversation was reset before it was its turn".to_owned());
-            deliveries::settle(tx, *delivery, &ending).await?;
+            deliveries::settle(tx, *delivery, Some("the conversation was reset before it was its turn")).await?;
         }
     }
     let message = |payload: &str| Some(Box::new(serde_json::from_str::<Accepted>(payload).ok()?.message));

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use hookgate_adapters::{ChatTarget, Part, Platform};
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::deliveries::{self, Ending};
-use super::{Conn, Db, Failure, Result, Row, Tx, inbox, text};
+use super::{Conn, Db, Failure, Result, Row, Tx, deliveries, inbox, text};
 use crate::session::SessionKey;
 use crate::store::{
     DeliveryRef, NewReply, NextSend, OutboxId, OutboxRow, SendRecord, SentPart, UncertainSends, Unfinished,
@@ -34,16 +33,19 @@ pub(super) async fn insert(
     if is_whole(&earlier) {
         return Ok(Vec::new());
     }
+    let texts = reply.parts.iter().map(serde_json::to_string).collect::<std::result::Result<Vec<_>, _>>()?;
+    // A model that is asked again answers in other words: then no part is the same, and all of it may be a repeat.
+    let is_another_text = !earlier.iter().any(|earlier| texts.contains(&earlier.part));
     let now = tx.now();
     let mut stored: Vec<OutboxId> = Vec::with_capacity(reply.parts.len());
     let count = i64::try_from(reply.parts.len()).unwrap_or(i64::MAX);
-    for (number, part) in (1_i64..).zip(&reply.parts) {
-        let part = serde_json::to_string(part)?;
+    for (number, part) in (1_i64..).zip(texts) {
         let same = || earlier.iter().filter(|earlier| earlier.number == number && earlier.part == part);
         if same().any(|earlier| earlier.state == "sent") {
             continue;
         }
-        let may_repeat = same().any(|earlier| earlier.state == "uncertain" || earlier.marked != 0);
+        let may_repeat = same().any(EarlierPart::may_have_arrived)
+            || is_another_text && earlier.iter().any(EarlierPart::may_have_arrived);
         let id = tx.next_id();
         sqlx::query(
             "insert into outbox (id, reply, part_number, part_count, session_key, platform, account, chat_id, thread_id, \
@@ -80,6 +82,12 @@ struct EarlierPart {
     part: String,
     state: String,
     marked: i64,
+}
+
+impl EarlierPart {
+    fn may_have_arrived(&self) -> bool {
+        self.state == "uncertain" || self.marked != 0
+    }
 }
 
 /// What earlier tries of a delivery had for the chat of this reply. A delivery that is so old that it is forgotten is
@@ -309,17 +317,12 @@ async fn follow(tx: &mut Tx, part: &Attempted) -> Result<Settled> {
     .bind(delivery)
     .fetch_optional(&mut tx.conn)
     .await?;
-    let ending = match worst {
-        None => Ending::Delivered,
-        Some((state, error)) if state == "dead" => Ending::Failed(error.unwrap_or_default()),
-        Some((_, error)) => Ending::Uncertain(format!("it may or may not have arrived: {}", error.unwrap_or_default())),
-    };
-    let Some(settled) = deliveries::settle(tx, delivery, &ending).await? else { return Ok(None) };
-    let outcome = match ending {
-        Ending::Delivered => Ok(()),
-        Ending::Uncertain(error) | Ending::Failed(error) => Err(error),
-    };
-    Ok(Some((settled, outcome)))
+    let error = worst.map(|(state, error)| match (state.as_str(), error.unwrap_or_default()) {
+        ("dead", error) => error,
+        (_, error) => format!("it may or may not have arrived: {error}"),
+    });
+    let settled = deliveries::settle(tx, delivery, error.as_deref()).await?;
+    Ok(settled.map(|delivery| (delivery, error.map_or(Ok(()), Err))))
 }
 
 /// The newest parts that were sent to a chat, oldest first.
