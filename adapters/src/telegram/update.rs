@@ -421,7 +421,7 @@ mod tests {
         let message = heard(&json!({"text": "x", "chat": chat, "sender_chat": chat, "from": anonymous}));
         assert_eq!((message.source.user_id, message.source.user_name), (None, Some("The group".into())));
         assert!(message.addressed);
-        let channel = json!({"id": -6, "type": "plaza", "title": "News"});
+        let channel = json!({"id": -6, "type": "channel", "title": "News"});
         let forwarded = heard(
             &json!({"text": "x", "chat": chat, "sender_chat": channel, "is_automatic_forward": true, "from": {"id": 777_000}}),
         );
