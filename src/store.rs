@@ -168,6 +168,8 @@ pub struct InboxRow {
     pub accepted: Accepted,
     /// Unix milliseconds when it was stored.
     pub accepted_at: i64,
+    /// The further pieces of one long text, whose words it took over: they end with it.
+    pub joined: Vec<InboxId>,
 }
 
 /// A reply to one chat: one or more parts that follow each other.
@@ -207,6 +209,8 @@ pub struct Finish {
     pub end_session: Option<&'static str>,
     /// Close the other messages of the same key that still wait and were accepted before this one (`/new`).
     pub close_waiting_before: bool,
+    /// Other messages that end with this one.
+    pub also: Vec<InboxId>,
     /// The delivery is done without a send (target `log`, or a silent answer): `Ok` delivered, `Err` failed and why.
     pub delivery: Option<(DeliveryRef, Result<(), String>)>,
 }

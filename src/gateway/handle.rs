@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookgate_adapters::{Adapter, ChatTarget, InboundMessage, is_blank};
+use hookgate_adapters::{Adapter, ChatTarget, InboundMessage, Platform, is_blank};
 use hookgate_hooks::{Directive, Event};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,10 @@ const HISTORY_CHARS: usize = 400_000;
 /// "typing…" starts only when an answer takes a moment, and is renewed before platforms drop it (Telegram: 5 s).
 const TYPING_AFTER: Duration = Duration::from_millis(200);
 const TYPING_EVERY: Duration = Duration::from_secs(4);
+/// So long is a piece that more may follow (`spec/decisions.md` §6), and so long the longest; how far apart they come.
+const LONG_PIECE: usize = 4_000;
+const LONGEST_MESSAGE: usize = 4_096;
+const PIECES_APART: Duration = Duration::from_secs(1);
 /// So much of the message that is answered is shown to the model.
 const QUOTED_CHARS: usize = 500;
 /// Attempts at a store call that fails for reasons of our own.
@@ -61,8 +65,62 @@ impl Gateway {
             Some(call) => self.run_command(&row, key, lane, call).await,
             None if row.accepted.message.text.trim().is_empty() => self.answer_blank(&row).await,
             None if lane == Lane::AtOnce => self.queue(row, key).await,
-            None => self.run_turn(&row, key, stop).await,
+            None => {
+                let row = self.with_further_pieces(row, key, stop).await;
+                self.run_turn(&row, key, stop).await;
+            }
         }
+    }
+
+    /// A client cuts what is too long for one message: the pieces that follow are one question with the first.
+    async fn with_further_pieces(&self, mut row: InboxRow, key: &SessionKey, stop: &CancellationToken) -> InboxRow {
+        let mut last = units(&row.accepted.message.text);
+        let mut sent_at = row.accepted.message.sent_at;
+        while last >= LONG_PIECE && is_person_on_a_platform(&row) {
+            let Some(id) = self.piece_behind(&row, key, sent_at, stop).await else { break };
+            let Some(Some(piece)) = self.until_stored(|| self.0.store.claim(id)).await else { break };
+            // From here on it ends with the first, whatever its words are.
+            row.joined.push(id);
+            let Some(piece) = self.ask_policy(piece, None).await else { break };
+            let message = piece.accepted.message;
+            // A cut at a blank swallows it; one in the middle of a word is made where nothing more fits.
+            if last < LONGEST_MESSAGE {
+                row.accepted.message.text.push('\n');
+            }
+            row.accepted.message.text.push_str(&message.text);
+            (last, sent_at) = (units(&message.text), message.sent_at);
+        }
+        row
+    }
+
+    /// The next message of the lane, taken out of it, if it is a further piece. Waits for it a moment.
+    async fn piece_behind(
+        &self,
+        row: &InboxRow,
+        key: &SessionKey,
+        sent_at: i64,
+        stop: &CancellationToken,
+    ) -> Option<InboxId> {
+        let deadline = tokio::time::Instant::now() + PIECES_APART;
+        let id = loop {
+            if let Some(id) = self.0.lanes.behind(key) {
+                break id;
+            }
+            if tokio::time::Instant::now() >= deadline || stop.is_cancelled() || self.0.draining.is_cancelled() {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let piece = self.until_stored(|| self.0.store.waiting(id)).await??.accepted.message;
+        let first = &row.accepted.message;
+        let apart = i64::try_from(PIECES_APART.as_millis()).unwrap_or(i64::MAX);
+        let fits = piece.source == first.source
+            && piece.addressed == first.addressed
+            && (piece.media.is_empty() && piece.quoted.is_none() && !piece.edited)
+            && !commands::is_command(&piece.text)
+            && !piece.text.trim().is_empty()
+            && piece.sent_at.saturating_sub(sent_at) <= apart;
+        (fits && self.0.lanes.take_behind(key, id)).then_some(id)
     }
 
     /// The message took the gateway down again and again.
@@ -374,6 +432,7 @@ impl Gateway {
 
     /// Stores a message's end and starts what it leads to. `None`: it had ended before, or the gateway stops.
     async fn finish(&self, row: &InboxRow, finish: Finish) -> Option<crate::store::Finished> {
+        let finish = Finish { also: row.joined.clone(), ..finish };
         let targets: Vec<ChatTarget> = finish.replies.iter().map(|reply| reply.target.clone()).collect();
         let finished = self.until_stored(|| self.0.store.finish(row.id, finish.clone())).await??;
         targets.iter().for_each(|target| self.send_waiting(target));
@@ -475,6 +534,16 @@ impl Gateway {
             }
         }
     }
+}
+
+/// UTF-16 units, as Telegram counts.
+fn units(text: &str) -> usize {
+    text.encode_utf16().count()
+}
+
+/// Whether the message was typed into a client that cuts long texts. The local chat's do not.
+fn is_person_on_a_platform(row: &InboxRow) -> bool {
+    row.accepted.delivery.is_none() && row.accepted.message.source.platform == Platform::Telegram
 }
 
 /// What the model reads: a person's words, with their name where several share the session, what came with them and what

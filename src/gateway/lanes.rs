@@ -132,6 +132,20 @@ impl Lanes {
         self.decided.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
     }
 
+    /// The message behind the current one.
+    pub(super) fn behind(&self, key: &SessionKey) -> Option<InboxId> {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.get(key).and_then(|lane| lane.waiting.front().copied())
+    }
+
+    /// Takes the message behind the current one out of the lane, if it still is `id`.
+    pub(super) fn take_behind(&self, key: &SessionKey, id: InboxId) -> bool {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(lane) = lanes.get_mut(key) else { return false };
+        let is_next = lane.waiting.front() == Some(&id);
+        is_next && lane.waiting.pop_front().is_some()
+    }
+
     /// The worker is done with its message: the next one, or `None` and the lane is gone.
     pub(super) fn next(&self, key: &SessionKey) -> Option<Current> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);

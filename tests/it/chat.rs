@@ -222,6 +222,46 @@ async fn a_message_that_comes_twice_is_answered_once() {
 }
 
 #[tokio::test]
+async fn pieces_of_one_long_text_are_one_question_and_other_messages_are_not() {
+    run_test(World::default(), async |t| {
+        let alice = t.telegram.alice();
+        for (pieces, whole) in [
+            (
+                vec!["a".repeat(4096), "b".repeat(4096), "the end".to_owned()],
+                "a".repeat(4096) + &"b".repeat(4096) + "the end",
+            ),
+            (vec!["c ".repeat(2040), "and so on".to_owned()], "c ".repeat(2040) + "\nand so on"),
+        ] {
+            t.model.says("Read.").says("Next.");
+            let said: Vec<_> = pieces.iter().map(|piece| alice.says(piece)).collect();
+            alice.says("another question");
+            let heard = alice.hears().await?;
+            assert_eq!((heard.text.as_str(), heard.reply_to), ("Read.", Some(said[0].message_id)));
+            assert_eq!(alice.hears().await?.text, "Next.");
+            let asked = t.model.requests();
+            let last = asked[asked.len() - 2].body["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+            assert_eq!(last, whole);
+        }
+        // A command, a picture and somebody else's words are none.
+        t.model.says("Alone.").says("A picture.");
+        alice.says(&"d".repeat(4096));
+        alice.sends(json!({"photo": [], "caption": "look"}));
+        alice.says("/status");
+        let mut heard = Vec::new();
+        for _ in 0..3 {
+            heard.push(alice.hears().await?.text);
+        }
+        heard.retain(|text| !text.starts_with("session:"));
+        assert_eq!(heard, ["Alone.", "A picture."]);
+        t.idle().await?;
+        let status = t.cli(&["gateway", "status", "--json"]).await?.ok()?.json()?;
+        assert_eq!(status["queues"].to_string(), r#"{"waiting":0,"running":0}"#);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn every_chat_has_a_conversation_of_its_own() {
     run_test(World::default().model_echoes().env("TELEGRAM_ALLOWED_USERS", "7, 8"), async |t| {
         let (alice, bob) = (t.telegram.alice(), t.telegram.user(8, "Bob"));

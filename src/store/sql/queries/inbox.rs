@@ -105,7 +105,7 @@ pub(in super::super) async fn waiting(conn: &mut Conn, id: InboxId) -> Result<Op
 
 fn row_of(id: InboxId, (session_key, attempts, payload, accepted_at): (String, i64, String, i64)) -> Result<InboxRow> {
     let accepted: Accepted = serde_json::from_str(&payload)?;
-    Ok(InboxRow { id, session_key: SessionKey(session_key), attempts, accepted, accepted_at })
+    Ok(InboxRow { id, session_key: SessionKey(session_key), attempts, accepted, accepted_at, joined: Vec::new() })
 }
 
 /// Whether a message is known and through.
@@ -135,6 +135,13 @@ pub(in super::super) async fn finish(tx: &mut Tx, (id, finish): &(InboxId, Finis
     .fetch_optional(&mut tx.conn)
     .await?;
     let Some(key) = key.map(SessionKey) else { return Ok(None) };
+    for also in &finish.also {
+        sqlx::query("update inbox set state = 'done', done_at = $2, payload = '' where id = $1 and done_at is null")
+            .bind(also.0)
+            .bind(tx.now())
+            .execute(&mut tx.conn)
+            .await?;
+    }
     let mut finished = Finished::default();
     if let Some((session_id, messages)) = &finish.remember {
         sessions::remember(tx, session_id, messages).await?;
