@@ -180,10 +180,11 @@ async fn webhooks(config: &Config) -> Vec<Finding> {
         return vec![ok("webhooks", "off (platforms.webhook.enabled)")];
     }
     let (routes, defaults) = (config.webhook.routes.clone(), config.webhook.route_defaults.clone());
-    let routes = Subscriptions::open(config.home.join(FILE_NAME), routes, defaults).current().await;
+    let file = config.home.join(FILE_NAME);
+    let routes = Subscriptions::open(file.clone(), routes, defaults).current().await;
     let mut findings: Vec<Finding> =
         routes.off_lines().into_iter().map(|line| failed("webhooks", format!("off: {line}"))).collect();
-    findings.extend(routes.file_error.iter().map(|error| failed("webhooks", error.clone())));
+    findings.extend(routes.unreadable(&file).map(|error| failed("webhooks", error)));
     if findings.is_empty() {
         findings.push(ok("webhooks", format!("routes: {}", routes.names().len())));
     }
