@@ -8,6 +8,7 @@ mod adapter;
 mod local;
 mod markdown;
 mod message;
+mod proxy;
 mod telegram;
 
 pub use adapter::{
@@ -15,4 +16,5 @@ pub use adapter::{
 };
 pub use local::{LocalAdapter, LocalEvent, LocalEvents};
 pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Quoted, Source};
+pub use proxy::{NotAProxy, Proxies, proxy_address};
 pub use telegram::{GroupRules, TelegramAdapter, TelegramOptions, TelegramSetupError, WebhookOptions, check_token};

@@ -149,8 +149,8 @@ async fn telegram(config: &Config, account: &str, telegram: &Telegram) -> Findin
         "" => "TELEGRAM_ALLOWED_USERS".to_owned(),
         account => format!("platforms.telegram.accounts.{account}.allow_from"),
     };
-    let asked =
-        hookgate_adapters::check_token(&telegram.base_url, telegram.token.clone(), telegram.proxy.as_ref(), ASK).await;
+    let proxies = config.proxies.or_through(telegram.proxy.as_ref());
+    let asked = hookgate_adapters::check_token(&telegram.base_url, telegram.token.clone(), &proxies, ASK).await;
     let lists = [&telegram.allowed.users, &telegram.allowed.group_users, &telegram.allowed.group_chats];
     let nobody = lists.iter().all(|list| list.is_empty()) && !telegram.allowed.all;
     let nobody = nobody && config.allowed.users.is_empty() && !config.allowed.all;
