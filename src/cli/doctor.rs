@@ -84,9 +84,7 @@ fn failed(name: &'static str, message: impl Into<String>) -> Finding {
 fn home(home: &Path) -> Finding {
     match tempfile_in(home) {
         Ok(()) => ok("home", format!("{} is writable", home.display())),
-        Err(error) => {
-            failed("home", format!("{} cannot be written: {error}. Make it writable for this user.", home.display()))
-        }
+        Err(error) => failed("home", UserError::unwritable(home, &error).message),
     }
 }
 

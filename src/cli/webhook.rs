@@ -57,7 +57,7 @@ pub(super) enum WebhookCommand {
         /// The new secret, where the provider makes it [default: a random one]
         #[arg(long, value_name = "SECRET")]
         secret: Option<String>,
-        /// Accept the old secrets too, until the next rotation without this
+        /// Accept the old secrets too; `rotate --secret` with the new one, without this, ends that
         #[arg(long)]
         keep_old: bool,
     },
@@ -261,7 +261,7 @@ fn rotate(
     context.output.result(&report, || {
         let old = match accepted {
             1 => "the old one is no longer accepted".to_owned(),
-            _ => format!("accepted beside it: {}; `rotate` without --keep-old ends that", accepted - 1),
+            _ => format!("accepted beside it: {}; `rotate --secret` with this one ends that", accepted - 1),
         };
         let mut lines = vec![saved.name.clone(), format!("  secret   {}  ({old})", secret.expose_secret())];
         lines.extend(note_lines(&notes));
