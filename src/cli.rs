@@ -7,6 +7,8 @@ mod config;
 mod doctor;
 mod gateway;
 mod output;
+#[cfg(test)]
+mod reference;
 mod sessions;
 mod setup;
 mod webhook;
