@@ -316,7 +316,7 @@ fn telegram_adapter(
         reply_to_mode: telegram.reply_to_mode,
         groups: telegram.groups.clone(),
         webhook: telegram.webhook.clone(),
-        proxy: telegram.proxy.clone(),
+        proxies: config.proxies.or_through(telegram.proxy.as_ref()),
         edits: config.edits,
         commands: if telegram.command_menu { crate::gateway::menu() } else { Vec::new() },
         ..TelegramOptions::new(telegram.token.clone())

@@ -7,6 +7,8 @@ mod config;
 mod doctor;
 mod gateway;
 mod output;
+#[cfg(test)]
+mod reference;
 mod sessions;
 mod setup;
 mod webhook;
@@ -125,6 +127,12 @@ fn completions(shell: clap_complete::Shell) -> u8 {
     0
 }
 
+/// What is wrong with the home directory itself, on one line: nothing of the configuration was read.
+fn unusable_home(loaded: &Loaded) -> Option<UserError> {
+    let problem = loaded.problems.iter().find(|problem| problem.severity == Severity::Error);
+    problem.filter(|_| loaded.home.is_none()).map(|problem| UserError::config(format!("{problem}.")))
+}
+
 impl Context {
     /// Reads the configuration; its secrets are masked from here on.
     fn load(&self) -> Loaded {
@@ -141,7 +149,11 @@ impl Context {
         for problem in loaded.problems.iter().filter(|problem| problem.severity == Severity::Warning) {
             output::note(&format!("warning: {}", crate::redact::redact(&problem.to_string())));
         }
+        let unusable_home = unusable_home(&loaded);
         loaded.config.ok_or_else(|| {
+            if let Some(error) = unusable_home {
+                return error;
+            }
             let errors = loaded.problems.iter().filter(|problem| problem.severity == Severity::Error);
             let lines: Vec<String> = errors.map(ToString::to_string).collect();
             UserError::config(format!("The configuration cannot be used:\n{}", lines.join("\n")))
@@ -161,8 +173,10 @@ impl Context {
     /// The same without a word about warnings, for commands that only look.
     fn quiet_config(&self) -> Result<Config, UserError> {
         let loaded = self.load();
+        let unusable_home = unusable_home(&loaded);
         loaded.config.ok_or_else(|| {
-            UserError::config("The configuration cannot be used; `hookgate config check` lists why.".to_owned())
+            let listed = "The configuration cannot be used; `hookgate config check` lists why.";
+            unusable_home.unwrap_or_else(|| UserError::config(listed))
         })
     }
 }

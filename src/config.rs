@@ -8,6 +8,7 @@ mod env_file;
 mod expand;
 mod home;
 mod keys;
+mod proxies;
 mod schema;
 mod settings;
 mod show;
@@ -23,7 +24,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hookgate_adapters::{ChatTarget, GroupRules, ReplyToMode, WebhookOptions};
+use hookgate_adapters::{ChatTarget, GroupRules, Proxies, ReplyToMode, WebhookOptions};
 use secrecy::SecretString;
 
 use crate::session::Sharing;
@@ -59,6 +60,10 @@ pub struct Config {
     /// The Telegram bots that are on, by account: `platforms.telegram` itself has no name, the others are those of
     /// `platforms.telegram.accounts`.
     pub telegram: BTreeMap<String, Telegram>,
+    /// Where Telegram is asked, whether or not there is a bot.
+    pub telegram_server: TelegramServer,
+    /// What `HTTPS_PROXY` and its like say, in the process environment or in `.env`.
+    pub proxies: Proxies,
     /// `platforms.webhook`.
     pub webhook: Webhook,
     /// `GATEWAY_ALLOWED_USERS`, `GATEWAY_ALLOW_ALL_USERS`.
@@ -164,6 +169,8 @@ pub struct Model {
     pub system_prompt: Option<String>,
     /// `model.timeout`: seconds without a byte from the model before the attempt counts as failed; 120.
     pub timeout: Duration,
+    /// The same as [`Config::proxies`].
+    pub proxies: Proxies,
 }
 
 /// The built-in dialects.
@@ -173,6 +180,15 @@ pub enum Provider {
     Echo,
     /// Any OpenAI-compatible server (`openai`, `custom`).
     OpenAi,
+}
+
+/// Where the Bot API is and how it is reached.
+#[derive(Debug, Clone)]
+pub struct TelegramServer {
+    /// `platforms.telegram.extra.base_url`, without a trailing `/bot`; `https://api.telegram.org`.
+    pub base_url: String,
+    /// `platforms.telegram.proxy`.
+    pub proxy: Option<SecretString>,
 }
 
 /// `platforms.telegram`.
@@ -190,7 +206,7 @@ pub struct Telegram {
     pub reply_to_mode: ReplyToMode,
     /// `typing_indicator`: true.
     pub typing: bool,
-    /// `proxy`, `TELEGRAM_PROXY`; `None`: what `HTTPS_PROXY` and its like say.
+    /// `proxy`, `TELEGRAM_PROXY`; `None`: those of [`Config::proxies`].
     pub proxy: Option<SecretString>,
     /// `extra.webhook_url` and its like; `None`: updates are fetched by polling.
     pub webhook: Option<WebhookOptions>,
@@ -356,7 +372,8 @@ pub fn load(options: LoadOptions) -> Loaded {
     warn_of_unread_files(&home.path, yaml_text.is_some(), &mut settings.problems);
     warn_of_idle_directories(&home.path, &mut settings.problems);
 
-    let config = build::build(&mut settings, home.path.clone(), &assignments);
+    let proxies = proxies::read(&mut settings, &environment, &assignments);
+    let config = build::build(&mut settings, home.path.clone(), &assignments, proxies);
     let problems = by_line(settings.problems);
     let is_usable = problems.iter().all(|problem| problem.severity < Severity::Error);
     let files = [yaml_path, env_path].map(|path| ConfigFile { exists: path.exists(), path });

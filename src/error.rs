@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use crate::files::directory_of;
+
 /// An error for the person at the terminal or in the chat.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -27,6 +29,14 @@ impl UserError {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Self::failed(format!("{what} Make room on its disk, then start again."))
             }
+            io::ErrorKind::PermissionDenied => {
+                let owner = format!("{}:{}", nix::unistd::geteuid(), nix::unistd::getegid());
+                let place = if path.is_dir() { path } else { directory_of(path) };
+                Self::config(format!(
+                    "{what} Give it to this user with `chown -R {owner} {}`, or choose another home with --home.",
+                    place.display()
+                ))
+            }
             _ => Self::config(format!("{what} Make it writable for this user, or choose another home with --home.")),
         }
     }
@@ -46,6 +56,13 @@ mod tests {
         let path = Path::new("/home/a/.hookgate");
         let full = UserError::unwritable(path, &io::ErrorKind::StorageFull.into());
         assert_eq!((full.exit_code, full.message.contains("Make room")), (1, true), "{full}");
+        let home = tempfile::tempdir().unwrap();
+        let owner = format!("{}:{}", nix::unistd::geteuid(), nix::unistd::getegid());
+        let chown = format!("`chown -R {owner} {}`", home.path().display());
+        for path in [home.path().to_owned(), home.path().join("console.json")] {
+            let denied = UserError::unwritable(&path, &io::ErrorKind::PermissionDenied.into());
+            assert_eq!((denied.exit_code, denied.message.contains(&chown)), (78, true), "{denied}");
+        }
         let refused = UserError::unwritable(path, &io::ErrorKind::ReadOnlyFilesystem.into());
         assert_eq!((refused.exit_code, refused.message.contains("--home")), (78, true), "{refused}");
     }

@@ -8,6 +8,7 @@ mod adapter;
 mod local;
 mod markdown;
 mod message;
+mod proxy;
 mod telegram;
 
 pub use adapter::{
@@ -16,6 +17,7 @@ pub use adapter::{
 pub use local::{LocalAdapter, LocalEvent, LocalEvents};
 pub use markdown::is_blank;
 pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Quoted, Source};
+pub use proxy::{NotAProxy, Proxies, proxy_address};
 pub use telegram::{
     AllowBots, GroupRules, TelegramAdapter, TelegramOptions, TelegramSetupError, WebhookOptions, check_token,
 };

@@ -32,8 +32,8 @@ pub use groups::{AllowBots, GroupRules};
 pub use webhook::WebhookOptions;
 
 use crate::{
-    Adapter, AdapterState, ChatTarget, Inbound, OutboundMessage, Part, Platform, ReplyToMode, SendError, Status,
-    StatusCell,
+    Adapter, AdapterState, ChatTarget, Inbound, OutboundMessage, Part, Platform, Proxies, ReplyToMode, SendError,
+    Status, StatusCell,
 };
 
 const TOKEN_REFUSED: &str = "Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN (or the account's token)";
@@ -51,9 +51,8 @@ pub struct TelegramOptions {
     pub base_url: String,
     /// Where updates are posted. Default nowhere: they are fetched by polling.
     pub webhook: Option<WebhookOptions>,
-    /// The proxy for every call, `http`, `https`, `socks5` or `socks5h`, but for the hosts of `NO_PROXY`. Default what
-    /// `HTTPS_PROXY` and its like say.
-    pub proxy: Option<SecretString>,
+    /// The proxies for every call. Default what `HTTPS_PROXY` and its like in the process environment say.
+    pub proxies: Proxies,
     /// Messages that waited longer than this are skipped and counted. Default 24 h.
     pub max_update_age: Duration,
     /// How long one poll waits at Telegram, in whole seconds from 1 to 50. Default 30 s.
@@ -84,7 +83,7 @@ impl TelegramOptions {
             token,
             base_url: "https://api.telegram.org".to_owned(),
             webhook: None,
-            proxy: None,
+            proxies: Proxies::default(),
             max_update_age: Duration::from_secs(24 * 3600),
             poll_timeout: Duration::from_secs(30),
             reply_to_mode: ReplyToMode::First,
@@ -117,7 +116,7 @@ struct Sent {
 impl TelegramAdapter {
     /// Checks the options. Nothing is sent before [`Adapter::listen`] or [`Adapter::send`].
     pub fn new(options: TelegramOptions) -> Result<Self, TelegramSetupError> {
-        let api = Api::new(&options.base_url, options.token.clone(), options.proxy.as_ref())?;
+        let api = Api::new(&options.base_url, options.token.clone(), &options.proxies)?;
         Ok(Self { api, options, status: StatusCell::default(), listening: Mutex::new(()) })
     }
 
@@ -334,10 +333,10 @@ impl Adapter for TelegramAdapter {
 pub async fn check_token(
     base_url: &str,
     token: SecretString,
-    proxy: Option<&SecretString>,
+    proxies: &Proxies,
     at_most: Duration,
 ) -> Result<String, String> {
-    let api = Api::new(base_url, token, proxy).map_err(|error| error.to_string())?;
+    let api = Api::new(base_url, token, proxies).map_err(|error| error.to_string())?;
     match api.call::<_, User>(&GetMe::new(), at_most).await {
         Ok(bot) => Ok(bot.username.unwrap_or_default()),
         Err(Failure::Refused(refusal)) if refusal.is_about_the_token() => Err(TOKEN_REFUSED.to_owned()),

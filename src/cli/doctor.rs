@@ -84,9 +84,7 @@ fn failed(name: &'static str, message: impl Into<String>) -> Finding {
 fn home(home: &Path) -> Finding {
     match tempfile_in(home) {
         Ok(()) => ok("home", format!("{} is writable", home.display())),
-        Err(error) => {
-            failed("home", format!("{} cannot be written: {error}. Make it writable for this user.", home.display()))
-        }
+        Err(error) => failed("home", UserError::unwritable(home, &error).message),
     }
 }
 
@@ -149,8 +147,8 @@ async fn telegram(config: &Config, account: &str, telegram: &Telegram) -> Findin
         "" => "TELEGRAM_ALLOWED_USERS".to_owned(),
         account => format!("platforms.telegram.accounts.{account}.allow_from"),
     };
-    let asked =
-        hookgate_adapters::check_token(&telegram.base_url, telegram.token.clone(), telegram.proxy.as_ref(), ASK).await;
+    let proxies = config.proxies.or_through(telegram.proxy.as_ref());
+    let asked = hookgate_adapters::check_token(&telegram.base_url, telegram.token.clone(), &proxies, ASK).await;
     let lists = [&telegram.allowed.users, &telegram.allowed.group_users, &telegram.allowed.group_chats];
     let nobody = lists.iter().all(|list| list.is_empty()) && !telegram.allowed.all;
     let nobody = nobody && config.allowed.users.is_empty() && !config.allowed.all;
@@ -180,10 +178,11 @@ async fn webhooks(config: &Config) -> Vec<Finding> {
         return vec![ok("webhooks", "off (platforms.webhook.enabled)")];
     }
     let (routes, defaults) = (config.webhook.routes.clone(), config.webhook.route_defaults.clone());
-    let routes = Subscriptions::open(config.home.join(FILE_NAME), routes, defaults).current().await;
+    let file = config.home.join(FILE_NAME);
+    let routes = Subscriptions::open(file.clone(), routes, defaults).current().await;
     let mut findings: Vec<Finding> =
         routes.off_lines().into_iter().map(|line| failed("webhooks", format!("off: {line}"))).collect();
-    findings.extend(routes.file_error.iter().map(|error| failed("webhooks", error.clone())));
+    findings.extend(routes.unreadable(&file).map(|error| failed("webhooks", error)));
     if findings.is_empty() {
         findings.push(ok("webhooks", format!("routes: {}", routes.names().len())));
     }

@@ -6,11 +6,13 @@ use std::io::{BufRead as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use hookgate_adapters::Proxies;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
 use super::Context;
 use super::output::note;
+use crate::config::Config;
 use crate::error::UserError;
 use crate::files::write_atomically;
 
@@ -18,7 +20,17 @@ use crate::files::write_atomically;
 const ASK: Duration = Duration::from_secs(10);
 /// Wrong answers to one question before it gives up.
 const TRIES: u32 = 3;
+/// Where a bot is asked for when the configuration cannot say.
 const TELEGRAM: &str = "https://api.telegram.org";
+
+/// What was answered to a question.
+enum Answer {
+    Text(String),
+    /// Nothing: what is there stays.
+    Keep,
+    /// There is no more input.
+    End,
+}
 
 pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
     let loaded = context.load();
@@ -26,18 +38,22 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
         .home
         .clone()
         .ok_or_else(|| context.config().err().unwrap_or_else(|| UserError::failed("There is no home directory.")))?;
-    let telegram = loaded.config.as_ref().and_then(|config| config.telegram.get(""));
-    let base_url = telegram.map_or(TELEGRAM, |telegram| telegram.base_url.as_str());
-    let proxy = telegram.and_then(|telegram| telegram.proxy.as_ref());
+    let (base_url, proxies) = server(loaded.config.as_ref());
     note(&format!("hookgate setup writes {}. An empty answer keeps what is there.", home.join(".env").display()));
 
     let mut values = BTreeMap::new();
-    let mut bot = None;
+    let (mut bot, mut ended, mut refused) = (None, false, false);
     for attempt in 1..=TRIES {
-        let Some(token) = ask("Telegram bot token (from @BotFather): ")? else { break };
-        let token = SecretString::from(token);
+        let token = match ask("Telegram bot token (from @BotFather): ")? {
+            Answer::Text(token) => SecretString::from(token),
+            Answer::Keep => break,
+            Answer::End => {
+                ended = true;
+                break;
+            }
+        };
         crate::redact::add([&token]);
-        match hookgate_adapters::check_token(base_url, token.clone(), proxy, ASK).await {
+        match hookgate_adapters::check_token(&base_url, token.clone(), &proxies, ASK).await {
             Ok(name) => {
                 note(&format!("The token is @{name}'s."));
                 values.insert("TELEGRAM_BOT_TOKEN", token.expose_secret().to_owned());
@@ -45,6 +61,7 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
                 break;
             }
             Err(error) => {
+                refused = true;
                 note(&crate::redact::redact(&error));
                 if attempt == TRIES {
                     return Err(UserError::failed("No token was accepted; nothing was written."));
@@ -54,6 +71,12 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
     }
     if let Some(users) = asked_users()? {
         values.insert("TELEGRAM_ALLOWED_USERS", users);
+    }
+    if values.is_empty() && ended {
+        return Err(UserError::failed("The input ended before a token was accepted; nothing was written."));
+    }
+    if values.is_empty() && refused {
+        return Err(UserError::failed("No token was accepted; nothing was written."));
     }
     if values.is_empty() {
         context.output.result(&json!({ "written": [] }), || "Nothing was changed.".into());
@@ -71,10 +94,22 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
     Ok(0)
 }
 
+/// Where a token is checked, and through what.
+fn server(config: Option<&Config>) -> (String, Proxies) {
+    let Some(config) = config else {
+        note(&format!("The configuration has errors (`hookgate config check` lists them), so {TELEGRAM} is asked."));
+        return (TELEGRAM.to_owned(), Proxies::default());
+    };
+    let server = &config.telegram_server;
+    (server.base_url.clone(), config.proxies.or_through(server.proxy.as_ref()))
+}
+
 /// Numeric user ids, parted by commas.
 fn asked_users() -> Result<Option<String>, UserError> {
     for _ in 0..TRIES {
-        let Some(answer) = ask("Your numeric Telegram user id (several: parted by commas): ")? else { return Ok(None) };
+        let Answer::Text(answer) = ask("Your numeric Telegram user id (several: parted by commas): ")? else {
+            return Ok(None);
+        };
         let ids: Vec<&str> = answer.split(',').map(str::trim).filter(|id| !id.is_empty()).collect();
         if !ids.is_empty() && ids.iter().all(|id| id.bytes().all(|byte| byte.is_ascii_digit())) {
             return Ok(Some(ids.join(",")));
@@ -84,15 +119,17 @@ fn asked_users() -> Result<Option<String>, UserError> {
     Err(UserError::failed("No user id was given; nothing was written."))
 }
 
-/// One line of standard input; `None` when it is empty or there is no more.
-fn ask(question: &str) -> Result<Option<String>, UserError> {
+/// Asks for one line of standard input.
+fn ask(question: &str) -> Result<Answer, UserError> {
     let _ = write!(std::io::stderr(), "{question}").and_then(|()| std::io::stderr().flush());
     let mut line = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut line)
-        .map_err(|error| UserError::failed(format!("Standard input cannot be read: {error}.")))?;
-    Ok(Some(line.trim().to_owned()).filter(|line| !line.is_empty()))
+    let read = std::io::stdin().lock().read_line(&mut line);
+    let read = read.map_err(|error| UserError::failed(format!("Standard input cannot be read: {error}.")))?;
+    Ok(match line.trim() {
+        "" if read == 0 => Answer::End,
+        "" => Answer::Keep,
+        text => Answer::Text(text.to_owned()),
+    })
 }
 
 /// Sets variables in `.env` and leaves its other lines as they are.

@@ -1,14 +1,14 @@
-//! `hookgate webhook subscribe|list|show|test|remove`. Subscriptions live in the file that the running gateway reads for
-//! each request, so a change works at once.
+//! `hookgate webhook subscribe|list|show|test|pause|resume|rotate|remove|deliveries`. Subscriptions live in the file that
+//! the running gateway reads for each request, so a change works at once.
+
+mod deliveries;
+mod test;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::{Value, json};
-use sha2::Sha256;
+use serde_json::{Map, Value, json};
 
 use super::Context;
 use super::output::table;
@@ -16,11 +16,9 @@ use crate::config::Config;
 use crate::console::ConsoleFile;
 use crate::error::UserError;
 use crate::store::lock::HomeLock;
-use crate::webhook::route::{Route, Scheme};
-use crate::webhook::subscriptions::{self, FILE_NAME, RouteSet, Subscription, SubscriptionError, Subscriptions};
+use crate::webhook::route::Route;
+use crate::webhook::subscriptions::{self, FILE_NAME, RouteSet, Saved, Subscription, SubscriptionError, Subscriptions};
 
-/// The reference's time limit for a test delivery; a `deliver_only` route may use all of its `deliver_wait`.
-const TEST: Duration = Duration::from_secs(10);
 /// So much of a prompt is shown.
 const PREVIEW: usize = 80;
 
@@ -40,16 +38,28 @@ pub(super) enum WebhookCommand {
         #[arg(long)]
         secret: bool,
     },
-    /// Send a signed test delivery to the running gateway; exit 0 only if it was taken
-    Test {
-        /// The route's name
+    /// Send a test delivery, signed as the route wants it, to the running gateway; exit 0 only if it was taken
+    Test(test::Test),
+    /// Turn a subscription off, with all it has kept; it answers 403
+    Pause {
+        /// Its name
         name: String,
-        /// The body, or @FILE [default: a small event of GitHub's shape]
-        #[arg(long, value_name = "JSON")]
-        payload: Option<String>,
-        /// The event's type [default: the first one the route wants, else test]
-        #[arg(long, value_name = "TYPE")]
-        event: Option<String>,
+    },
+    /// Turn a subscription on again
+    Resume {
+        /// Its name
+        name: String,
+    },
+    /// Give a subscription a new secret, which is shown once
+    Rotate {
+        /// Its name
+        name: String,
+        /// The new secret, where the provider makes it [default: a random one]
+        #[arg(long, value_name = "SECRET")]
+        secret: Option<String>,
+        /// Accept the old secrets too; `rotate --secret` with the new one, without this, ends that
+        #[arg(long)]
+        keep_old: bool,
     },
     /// Remove a subscription
     #[command(visible_alias = "rm")]
@@ -57,6 +67,8 @@ pub(super) enum WebhookCommand {
         /// Its name
         name: String,
     },
+    /// List what came, newest first, where it went and how it ended
+    Deliveries(deliveries::Deliveries),
 }
 
 #[derive(Debug, Args)]
@@ -72,6 +84,12 @@ pub(super) struct Subscribe {
     /// What it is for
     #[arg(long, default_value = "", value_name = "TEXT")]
     description: String,
+    /// Skills for the model, separated by commas; kept, and without effect yet
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    skills: Vec<String>,
+    /// Not supported yet: a subscription with a script is refused
+    #[arg(long, value_name = "FILE")]
+    script: Option<String>,
     /// Where the answer goes: log, telegram, telegram:CHAT[:THREAD], telegram@ACCOUNT[:CHAT], local, local:CHAT
     #[arg(long, default_value = "log", value_name = "TARGET")]
     deliver: String,
@@ -92,12 +110,19 @@ pub(super) async fn run(context: &Context, command: WebhookCommand) -> Result<u8
         WebhookCommand::Subscribe(subscribe) => add(context, &config, subscribe),
         WebhookCommand::List => list(context, &config).await,
         WebhookCommand::Show { name, secret } => show(context, &config, &name, secret).await,
-        WebhookCommand::Test { name, payload, event } => test(context, &config, &name, payload, event).await,
+        WebhookCommand::Test(wanted) => {
+            let route = find(&config, &wanted.name).await?;
+            test::run(context, &config, &route, wanted).await
+        }
+        WebhookCommand::Pause { name } => enable(context, &config, &name, false),
+        WebhookCommand::Resume { name } => enable(context, &config, &name, true),
+        WebhookCommand::Rotate { name, secret, keep_old } => rotate(context, &config, &name, secret, keep_old),
         WebhookCommand::Remove { name } => {
-            let removed = subscriptions::remove(&file(&config), &name).map_err(|error| failed(&error))?;
+            let removed = subscriptions::remove(&file(&config), &name).map_err(|error| unchanged(&config, &error))?;
             context.output.result(&json!({ "removed": removed }), || format!("Removed {removed}."));
             Ok(0)
         }
+        WebhookCommand::Deliveries(wanted) => deliveries::run(context, &config, wanted).await,
     }
 }
 
@@ -107,6 +132,16 @@ fn file(config: &Config) -> PathBuf {
 
 fn failed(error: &SubscriptionError) -> UserError {
     UserError::failed(error.to_string())
+}
+
+/// The same for a command that changes what is there: a route of config.yaml is changed there.
+fn unchanged(config: &Config, error: &SubscriptionError) -> UserError {
+    match error {
+        SubscriptionError::Unknown(name) if config.webhook.routes.contains_key(name) => {
+            UserError::failed(format!("{name} is a route of config.yaml, not a subscription; change it there."))
+        }
+        error => failed(error),
+    }
 }
 
 async fn routes(config: &Config) -> std::sync::Arc<RouteSet> {
@@ -133,32 +168,24 @@ fn address(config: &Config, name: &str) -> String {
 }
 
 fn add(context: &Context, config: &Config, subscribe: Subscribe) -> Result<u8, UserError> {
+    let listed = |list: &[String]| {
+        list.iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect::<Vec<_>>()
+    };
     let wanted = Subscription {
         name: subscribe.name,
         description: subscribe.description,
-        events: subscribe
-            .events
-            .iter()
-            .map(|event| event.trim().to_owned())
-            .filter(|event| !event.is_empty())
-            .collect(),
+        events: listed(&subscribe.events),
         prompt: subscribe.prompt,
-        skills: Vec::new(),
+        skills: listed(&subscribe.skills),
         deliver: subscribe.deliver,
         deliver_chat_id: subscribe.deliver_chat_id,
         secret: subscribe.secret.map(SecretString::from),
         deliver_only: subscribe.deliver_only,
-        script: None,
+        script: subscribe.script,
     };
     let saved = subscriptions::subscribe(&file(config), &wanted, &config.webhook.route_defaults)
         .map_err(|error| failed(&error))?;
-    let mut notes: Vec<String> = saved.warnings.iter().map(ToString::to_string).collect();
-    if config.webhook.routes.contains_key(&saved.name) {
-        notes.push(format!("config.yaml has a route {} too, and that one is served", saved.name));
-    }
-    if !config.webhook.enabled {
-        notes.push("the webhook listener is off (platforms.webhook.enabled)".into());
-    }
+    let notes = notes(config, &saved);
     let url = address(config, &saved.name);
     // The secret is shown here and only here: the person is about to enter it at the provider.
     let secret = saved.secret.as_ref().map(|secret| secret.expose_secret().to_owned());
@@ -179,7 +206,65 @@ fn add(context: &Context, config: &Config, subscribe: Subscribe) -> Result<u8, U
             lines.push(format!("  secret   {secret}{kept}"));
         }
         lines.extend(details(&saved.route));
-        lines.extend(notes.iter().map(|note| format!("  note     {note}")));
+        lines.extend(note_lines(&notes));
+        lines.join("\n")
+    });
+    Ok(0)
+}
+
+/// What a person should know about what was saved.
+fn notes(config: &Config, saved: &Saved) -> Vec<String> {
+    let mut notes: Vec<String> = saved.warnings.iter().map(ToString::to_string).collect();
+    if config.webhook.routes.contains_key(&saved.name) {
+        notes.push(format!("config.yaml has a route {} too, and that one is served", saved.name));
+    }
+    if !config.webhook.enabled {
+        notes.push("the webhook listener is off (platforms.webhook.enabled)".into());
+    }
+    notes
+}
+
+fn note_lines(notes: &[String]) -> impl Iterator<Item = String> {
+    notes.iter().map(|note| format!("  note     {note}"))
+}
+
+fn enable(context: &Context, config: &Config, name: &str, enabled: bool) -> Result<u8, UserError> {
+    let value = if enabled { Value::Null } else { false.into() };
+    let changes = Map::from_iter([("enabled".to_owned(), value)]);
+    let saved = subscriptions::update(&file(config), name, &changes, &config.webhook.route_defaults)
+        .map_err(|error| unchanged(config, &error))?;
+    let notes = notes(config, &saved);
+    let report = json!({ "name": saved.name, "enabled": enabled, "warnings": notes });
+    context.output.result(&report, || {
+        let told = match enabled {
+            true => format!("{} is on.", saved.name),
+            false => format!("{} is paused; `hookgate webhook resume {}` turns it on.", saved.name, saved.name),
+        };
+        std::iter::once(told).chain(note_lines(&notes)).collect::<Vec<_>>().join("\n")
+    });
+    Ok(0)
+}
+
+fn rotate(
+    context: &Context,
+    config: &Config,
+    name: &str,
+    secret: Option<String>,
+    keep_old: bool,
+) -> Result<u8, UserError> {
+    let secret = secret.map_or_else(subscriptions::new_secret, SecretString::from);
+    let saved = subscriptions::rotate(&file(config), name, &secret, keep_old, &config.webhook.route_defaults)
+        .map_err(|error| unchanged(config, &error))?;
+    let (notes, accepted) = (notes(config, &saved), saved.route.secrets.len());
+    let report =
+        json!({ "name": saved.name, "secret": secret.expose_secret(), "accepted": accepted, "warnings": notes });
+    context.output.result(&report, || {
+        let old = match accepted {
+            1 => "the old one is no longer accepted".to_owned(),
+            _ => format!("accepted beside it: {}; `rotate --secret` with this one ends that", accepted - 1),
+        };
+        let mut lines = vec![saved.name.clone(), format!("  secret   {}  ({old})", secret.expose_secret())];
+        lines.extend(note_lines(&notes));
         lines.join("\n")
     });
     Ok(0)
@@ -191,17 +276,26 @@ fn events(route: &Route) -> String {
 
 fn details(route: &Route) -> Vec<String> {
     let mode = if route.deliver_only { "deliver only, no model" } else { "a model answers" };
-    let prompt: String = route.prompt.chars().take(PREVIEW).collect();
-    let prompt = match route.prompt.trim() {
-        "" => "(the whole event)".into(),
-        whole if whole.chars().count() > PREVIEW => format!("{prompt}…"),
-        _ => prompt,
-    };
-    vec![
+    let prompt = if route.prompt.trim().is_empty() { "(the whole event)".into() } else { preview(&route.prompt) };
+    let about = Some(route.description.trim()).filter(|description| !description.is_empty());
+    let mut lines: Vec<String> = about.map(|about| format!("  about    {}", one_line(about))).into_iter().collect();
+    lines.extend([
         format!("  events   {}", events(route)),
         format!("  deliver  {} ({mode})", route.deliver),
-        format!("  prompt   {}", prompt.replace('\n', " ")),
-    ]
+        format!("  prompt   {prompt}"),
+    ]);
+    lines
+}
+
+/// The beginning of a prompt, on one line.
+fn preview(prompt: &str) -> String {
+    let beginning: String = prompt.chars().take(PREVIEW).collect();
+    let mark = if prompt.chars().count() > PREVIEW { "…" } else { "" };
+    format!("{}{mark}", one_line(&beginning))
+}
+
+fn one_line(text: &str) -> String {
+    text.replace('\n', " ")
 }
 
 fn described(route: &Route) -> Value {
@@ -241,7 +335,8 @@ async fn list(context: &Context, config: &Config) -> Result<u8, UserError> {
         .collect();
     let off: Vec<Value> =
         set.off.iter().map(|(name, problems)| json!({ "name": name, "problems": problems })).collect();
-    let report = json!({ "routes": rows, "off": off, "file_error": set.file_error });
+    let file_error = set.unreadable(&file(config));
+    let report = json!({ "routes": rows, "off": off, "file_error": file_error });
     context.output.result(&report, || {
         let mut text = if rows.is_empty() {
             "No routes. `hookgate webhook subscribe NAME` adds one.".to_owned()
@@ -260,20 +355,21 @@ async fn list(context: &Context, config: &Config) -> Result<u8, UserError> {
                         events(route),
                         format!("{}{mode}", route.deliver),
                         cell(row, "url"),
+                        one_line(&route.description),
                     ]
                 })
                 .collect();
-            table(&["NAME", "STATE", "SOURCE", "EVENTS", "DELIVER", "URL"], &lines)
+            table(&["NAME", "STATE", "SOURCE", "EVENTS", "DELIVER", "URL", "DESCRIPTION"], &lines)
         };
         for line in set.off_lines() {
             text.push_str(&format!("\noff: {line}"));
         }
-        if let Some(error) = &set.file_error {
+        if let Some(error) = &file_error {
             text.push_str(&format!("\n{error}"));
         }
         text
     });
-    Ok(0)
+    Ok(u8::from(file_error.is_some()))
 }
 
 /// The route of a name, as it is typed or as `subscribe` would write it.
@@ -309,85 +405,4 @@ async fn show(context: &Context, config: &Config, name: &str, with_secret: bool)
         lines.join("\n")
     });
     Ok(0)
-}
-
-async fn test(
-    context: &Context,
-    config: &Config,
-    name: &str,
-    payload: Option<String>,
-    event: Option<String>,
-) -> Result<u8, UserError> {
-    let route = find(config, name).await?;
-    let name = route.name.as_str();
-    let wanted = event.or_else(|| route.events.first().cloned()).unwrap_or_else(|| "test".to_owned());
-    // `issues.opened` is the type with the action.
-    let (event, action) = wanted.split_once('.').unwrap_or((&wanted, "opened"));
-    let body = match payload {
-        None => sample(event, action),
-        Some(payload) => match payload.strip_prefix('@') {
-            Some(file) => std::fs::read_to_string(file).map_err(|error| UserError {
-                message: format!("The payload's file {file} cannot be read: {error}."),
-                exit_code: 2,
-            })?,
-            None => payload,
-        },
-    };
-    if serde_json::from_str::<serde::de::IgnoredAny>(&body).is_err() {
-        return Err(UserError { message: "The payload is not JSON.".into(), exit_code: 2 });
-    }
-    if !matches!(route.scheme, Scheme::Auto | Scheme::GitHub) {
-        return Err(UserError::failed(format!(
-            "Test deliveries are signed as GitHub signs them, and this route wants the scheme {}.",
-            route.scheme.name()
-        )));
-    }
-    let mut request = crate::http::loopback_client(TEST)
-        .post(address(config, name))
-        .header("content-type", "application/json")
-        .header("x-github-event", event)
-        .header("x-github-delivery", format!("test-{}", hex::encode(rand::random::<[u8; 8]>())));
-    if let Some(secret) = route.secrets.first() {
-        let mut mac = <Hmac<Sha256>>::new_from_slice(secret.expose_secret().as_bytes())
-            .map_err(|error| UserError::failed(format!("The secret cannot be used: {error}.")))?;
-        mac.update(body.as_bytes());
-        let signature = hex::encode(mac.finalize().into_bytes());
-        request = request.header("x-hub-signature-256", format!("sha256={signature}"));
-    }
-    let response = request.body(body).send().await.map_err(|_| {
-        UserError::failed(format!(
-            "No answer from {}; does the gateway run? `hookgate gateway run` starts it.",
-            address(config, name)
-        ))
-    })?;
-    let status = response.status();
-    let text = response.text().await.unwrap_or_default();
-    let answer: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    let ignored = answer["status"] == "ignored";
-    let report = json!({ "status": status.as_u16(), "answer": answer });
-    context.output.result(&report, || match ignored {
-        true => format!("{status}: the route does not want the event {event}; it wants {}", events(&route)),
-        false => format!("{status}: {answer}"),
-    });
-    Ok(u8::from(!status.is_success() || ignored))
-}
-
-/// A small event of GitHub's shape, with what templates usually name.
-fn sample(event: &str, action: &str) -> String {
-    let title = "A test delivery from hookgate webhook test";
-    let thing = json!({ "number": 1, "title": title, "body": title, "html_url": "https://example.org/1",
-        "state": "open", "user": { "login": "octocat" } });
-    json!({
-        "test": true,
-        "event_type": event,
-        "action": action,
-        "message": title,
-        "repository": { "full_name": "octo/hello-world", "name": "hello-world", "html_url": "https://example.org" },
-        "sender": { "login": "octocat" },
-        "issue": thing,
-        "pull_request": thing,
-        "ref": "refs/heads/main",
-        "commits": [{ "id": "0000000", "message": title, "author": { "name": "octocat" } }],
-    })
-    .to_string()
 }

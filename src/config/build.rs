@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hookgate_adapters::{AllowBots, ChatTarget, GroupRules, Platform, WebhookOptions};
+use hookgate_adapters::{AllowBots, ChatTarget, GroupRules, Platform, Proxies, WebhookOptions};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::env_file::Assignment;
@@ -13,7 +13,8 @@ use super::settings::{Found, Origin, Settings, Wrong, shown, text};
 use super::suggest::nearest;
 use super::yaml::{Node, Value};
 use super::{
-    Allowed, Config, Console, Limits, Model, Provider, ReplyToMode, Roles, Severity, Storage, Telegram, Webhook,
+    Allowed, Config, Console, Limits, Model, Provider, ReplyToMode, Roles, Severity, Storage, Telegram, TelegramServer,
+    Webhook,
 };
 use crate::session::Sharing;
 use crate::store::{StoreUrl, UncertainSends};
@@ -43,7 +44,7 @@ const ROUTE_TEXTS: &[&str] = &[
 ];
 
 /// Builds the configuration. It is only to be used when no problem is an error: defaults stand in for what is wrong.
-pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assignment]) -> Config {
+pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assignment], proxies: Proxies) -> Config {
     let mut secrets = Secrets::default();
     for assignment in assignments {
         let name = assignment.name.to_ascii_uppercase();
@@ -54,7 +55,9 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
             secrets.add(settings.variable(&assignment.name).unwrap_or_default());
         }
     }
-    let telegram = telegrams(settings, &mut secrets);
+    [&proxies.http, &proxies.https, &proxies.all].into_iter().for_each(|proxy| secrets.add_proxy(proxy.as_ref()));
+    let telegram_server = telegram_server(settings, &mut secrets);
+    let telegram = telegrams(settings, telegram_server.clone(), &mut secrets);
     let config = Config {
         home,
         storage: storage(settings, &mut secrets),
@@ -80,9 +83,11 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
             thread_sessions_per_user: settings
                 .boolean("thread_sessions_per_user", Sharing::default().thread_sessions_per_user),
         },
-        model: model(settings, &mut secrets),
+        model: model(settings, proxies.clone(), &mut secrets),
         webhook: webhook(settings, &telegram, &mut secrets),
         telegram,
+        telegram_server,
+        proxies,
         allowed: Allowed {
             users: settings.list("allowed_users"),
             all: settings.boolean("allow_all_users", false),
@@ -119,6 +124,15 @@ impl Secrets {
     fn add_secret(&mut self, value: Option<&SecretString>) {
         if let Some(value) = value {
             self.add(value.expose_secret());
+        }
+    }
+
+    /// A proxy's password, and its address as a whole where it holds one.
+    fn add_proxy(&mut self, proxy: Option<&SecretString>) {
+        let url = proxy.and_then(|proxy| hookgate_adapters::proxy_address(proxy.expose_secret()).ok());
+        if let Some(password) = url.as_ref().and_then(reqwest::Url::password) {
+            self.add(password);
+            self.add_secret(proxy);
         }
     }
 
@@ -234,12 +248,13 @@ pub(super) fn is_placeholder(secret: &SecretString) -> bool {
 }
 
 /// The bots by their accounts: that of `platforms.telegram` has no name.
-fn telegrams(settings: &mut Settings, secrets: &mut Secrets) -> BTreeMap<String, Telegram> {
+fn telegrams(settings: &mut Settings, server: TelegramServer, secrets: &mut Secrets) -> BTreeMap<String, Telegram> {
     let mut bots: BTreeMap<String, Telegram> = BTreeMap::new();
-    bots.extend(telegram(settings, "", secrets).map(|bot| (String::new(), bot)));
+    bots.extend(telegram(settings, "", server, secrets).map(|bot| (String::new(), bot)));
     for name in settings.accounts() {
         let Some((bot, enabled)) = settings.in_account(&name, |settings| {
-            let bot = telegram(settings, &name, secrets);
+            let server = telegram_server(settings, secrets);
+            let bot = telegram(settings, &name, server, secrets);
             (bot, settings.read("platforms.telegram.enabled", super::settings::boolean))
         }) else {
             continue;
@@ -270,11 +285,8 @@ fn telegrams(settings: &mut Settings, secrets: &mut Secrets) -> BTreeMap<String,
     bots
 }
 
-fn telegram(settings: &mut Settings, account: &str, secrets: &mut Secrets) -> Option<Telegram> {
-    let home_channel = home_channel(settings, account);
-    let enabled = settings.read("platforms.telegram.enabled", super::settings::boolean);
-    let token = settings.secret("platforms.telegram.token");
-    secrets.add_secret(token.as_ref());
+/// Where a bot is asked for.
+fn telegram_server(settings: &mut Settings, secrets: &mut Secrets) -> TelegramServer {
     let base_url = settings.read("platforms.telegram.extra.base_url", |node| {
         let address = web_address(node)?;
         if address.contains(['?', '#']) {
@@ -283,6 +295,15 @@ fn telegram(settings: &mut Settings, account: &str, secrets: &mut Secrets) -> Op
         Ok(address.strip_suffix("/bot").unwrap_or(&address).trim_end_matches('/').to_owned())
     });
     secrets.add_address(base_url.as_ref());
+    let proxy = proxy(settings, secrets);
+    TelegramServer { base_url: base_url.unwrap_or_else(|| TELEGRAM_API.to_owned()), proxy }
+}
+
+fn telegram(settings: &mut Settings, account: &str, server: TelegramServer, secrets: &mut Secrets) -> Option<Telegram> {
+    let home_channel = home_channel(settings, account);
+    let enabled = settings.read("platforms.telegram.enabled", super::settings::boolean);
+    let token = settings.secret("platforms.telegram.token");
+    secrets.add_secret(token.as_ref());
     let allowed = Allowed {
         users: settings.list("platforms.telegram.allow_from"),
         all: settings.boolean("platforms.telegram.allow_all_users", false),
@@ -294,7 +315,6 @@ fn telegram(settings: &mut Settings, account: &str, secrets: &mut Secrets) -> Op
         group_user_commands: settings.list("platforms.telegram.group_user_allowed_commands"),
     };
     let groups = group_rules(settings);
-    let proxy = proxy(settings, secrets);
     let webhook = telegram_webhook(settings, secrets);
     let command_menu = settings.boolean("platforms.telegram.extra.command_menu", true);
     let reply_to_mode = settings.choice(
@@ -332,12 +352,12 @@ fn telegram(settings: &mut Settings, account: &str, secrets: &mut Secrets) -> Op
     }
     Some(Telegram {
         token,
-        base_url: base_url.unwrap_or_else(|| TELEGRAM_API.to_owned()),
+        base_url: server.base_url,
         allowed,
         home_channel,
         reply_to_mode,
         typing,
-        proxy,
+        proxy: server.proxy,
         webhook,
         command_menu,
         groups,
@@ -453,7 +473,7 @@ fn home_channel(settings: &mut Settings, account: &str) -> Option<ChatTarget> {
     })
 }
 
-fn model(settings: &mut Settings, secrets: &mut Secrets) -> Model {
+fn model(settings: &mut Settings, proxies: Proxies, secrets: &mut Secrets) -> Model {
     let not_empty = |text: Option<String>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let name = not_empty(settings.text("model.default"));
     let base_url = settings.read("model.base_url", |node| match text(node)?.trim() {
@@ -496,6 +516,7 @@ fn model(settings: &mut Settings, secrets: &mut Secrets) -> Model {
         api_key,
         system_prompt: settings.text("model.system_prompt").filter(|prompt| !prompt.trim().is_empty()),
         timeout: settings.seconds("model.timeout", 120, 1.0, DAY),
+        proxies,
     }
 }
 

@@ -11,6 +11,7 @@ use secrecy::SecretString;
 use super::env_file::Assignment;
 use super::expand::expand;
 use super::keys::{self, Holds, Key, Known};
+use super::proxies;
 use super::suggest::nearest;
 use super::yaml::{Document, Entry, Node, Place, Scalar, Typed, Value};
 use super::{Problem, Severity};
@@ -383,6 +384,25 @@ impl Settings {
         self.report_names(process, assignments);
     }
 
+    /// The first of several names of one variable that is set, those of the process before those of `.env`.
+    pub(super) fn first_variable(
+        &self,
+        names: [&'static str; 2],
+        process: &BTreeMap<String, String>,
+        assignments: &[Assignment],
+    ) -> Option<(Found, String)> {
+        let origins = names.map(|name| (name, self.origin_of(name, process, assignments)));
+        let is_process = |(_, origin): &&(&str, Option<Origin>)| matches!(origin, Some(Origin::Process(_)));
+        let in_order = origins.iter().filter(is_process).chain(origins.iter().filter(|one| !is_process(one)));
+        in_order.into_iter().find_map(|(name, origin)| {
+            let (origin, value) = (origin.clone()?, self.variables.get(*name)?.trim());
+            let node = Node::from_text(value);
+            let key_place = Place { line: line_of(&origin), column: 0 };
+            let found = Found { origin, written: String::new(), node, key_place, rank: 0, broken: false };
+            (!value.is_empty()).then(|| (found, value.to_owned()))
+        })
+    }
+
     fn origin_of(
         &self,
         name: &'static str,
@@ -471,7 +491,7 @@ impl Settings {
             .iter()
             .find(|variable| variable.name == assignment.name)
             .and_then(|variable| keys::find(variable.path))
-            .is_some_and(|key| key.holds != Holds::Setting);
+            .map_or_else(|| proxies::is_address(&assignment.name), |key| key.holds != Holds::Setting);
         self.problems.push(Problem {
             severity: if strict { Severity::Error } else { Severity::Warning },
             origin: self.env_file.clone(),

@@ -504,6 +504,51 @@ fn a_proxy_a_pattern_or_a_webhook_that_cannot_work_is_an_error_without_its_secre
 }
 
 #[test]
+fn proxies_are_read_from_both_environments() {
+    let env = "HTTPS_PROXY=http://user:pass-word@one:1\nall_proxy='two:2'\nNO_PROXY=a.example\nHTTP_PROXY=\n";
+    let loaded = Files { yaml: "", env, process: &[("https_proxy", "socks5://three"), ("HTTP_PROXY", " ")] }.load();
+    assert_eq!(told(&loaded), [""; 0]);
+    let proxies = &config(&loaded).proxies;
+    let shown = |proxy: &Option<SecretString>| proxy.as_ref().map(|proxy| proxy.expose_secret().to_owned());
+    assert_eq!(shown(&proxies.https).as_deref(), Some("socks5://three"), "the process wins, however it is written");
+    assert_eq!((shown(&proxies.all).as_deref(), shown(&proxies.http)), (Some("two:2"), None));
+    assert_eq!(proxies.direct, "a.example");
+    assert_eq!(shown(&config(&loaded).model.proxies.all).as_deref(), Some("two:2"));
+
+    let alone = from_env("HTTPS_PROXY=http://user:pass-word@one:1\n");
+    let secrets: Vec<&str> = config(&alone).secrets.iter().map(|secret| secret.expose_secret()).collect();
+    assert!(secrets.contains(&"pass-word"), "{secrets:?}");
+    assert!(!redacted_yaml(config(&alone)).contains("pass-word"));
+}
+
+#[test]
+fn a_variable_that_is_no_proxy_is_an_error_without_its_password() {
+    for (env, process, expected) in [
+        (
+            "X=1\nHTTPS_PROXY=ftp://user:pass-word@h\n",
+            None,
+            "! .env:2: HTTPS_PROXY: this is not the address of a proxy",
+        ),
+        ("", Some(("all_proxy", "socks://user:pass-word@h:1")), "! all_proxy: this is not the address of a proxy"),
+        ("HTTP_PROXY=http://${NOWHERE}:1\n", None, "! .env:1: HTTP_PROXY: "),
+    ] {
+        let loaded = Files { yaml: "", env, process: process.as_slice() }.load();
+        let told = told(&loaded);
+        assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
+        assert!(!told[0].contains("pass-word"), "{told:?}");
+    }
+}
+
+#[test]
+fn where_telegram_is_asked_is_known_without_a_bot() {
+    let loaded = from_yaml("telegram: {extra: {base_url: 'http://bots.example/bot'}, proxy: 'http://proxy:1'}\n");
+    let config = config(&loaded);
+    assert!(config.telegram.is_empty());
+    assert_eq!(config.telegram_server.base_url, "http://bots.example");
+    assert!(config.telegram_server.proxy.is_some());
+}
+
+#[test]
 fn a_password_in_an_address_is_a_secret() {
     let query =
         from_yaml("model: {provider: openai, default: m, base_url: 'https://models.example/v1?key=hidden-key'}\n");

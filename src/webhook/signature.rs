@@ -3,6 +3,8 @@
 //! One small function per scheme. Comparisons take the same time wherever the difference is, several secrets may be
 //! accepted at once, and no error carries a signature, neither the one received nor the one expected.
 
+mod sign;
+
 use std::borrow::Cow;
 
 use axum::http::HeaderMap;
@@ -17,6 +19,7 @@ use subtle::ConstantTimeEq;
 
 use crate::webhook::payload::Payload;
 use crate::webhook::route::{Algorithm, Encoding, HmacOptions, Scheme};
+pub use sign::{CannotSign, ToSign, sign};
 
 /// In place of a secret: nothing is verified (loopback only). Never a key.
 pub const INSECURE_NO_AUTH: &str = "INSECURE_NO_AUTH";
@@ -285,20 +288,26 @@ fn pagerduty(request: &Request<'_>, secrets: &[&str]) -> Result<(), SignatureErr
     matching(keys(secrets), &[request.body], &signatures)
 }
 
-/// `X-Twilio-Signature: <base64 of HMAC-SHA1>`, over the address, followed by the form's names and values in the order
-/// of the names. A body that is no form is covered by its `bodySHA256` in the address.
+/// `X-Twilio-Signature: <base64 of HMAC-SHA1>`, over what [`twilio_signed`] says.
 fn twilio(request: &Request<'_>, secrets: &[&str]) -> Result<(), SignatureError> {
     const HEADER: &str = "x-twilio-signature";
     let signature = BASE64.decode(request.header(HEADER)?).map_err(|_| Malformed(HEADER.to_owned()))?;
     let url = request.url.ok_or_else(|| Missing("public_url".to_owned()))?;
+    let signed = twilio_signed(url, request.body)?;
+    let is_match = keys(secrets).any(|key| is_mac::<Hmac<Sha1>>(key, &[&signed], &signature));
+    if is_match { Ok(()) } else { Err(Mismatch) }
+}
+
+/// What Twilio signs: the address, followed by the form's names and values in the order of the names. A body that is no
+/// form is covered by its `bodySHA256` in the address.
+fn twilio_signed(url: &str, body: &[u8]) -> Result<Vec<u8>, SignatureError> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let mut signed = url.as_bytes().to_vec();
-    let body_hash = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "bodySHA256");
-    match body_hash {
-        Some((_, expected)) if same_text(&expected.to_ascii_lowercase(), &self::body_hash(request.body)) => {}
+    match form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "bodySHA256") {
+        Some((_, expected)) if same_text(&expected.to_ascii_lowercase(), &body_hash(body)) => {}
         Some(_) => return Err(Mismatch),
         None => {
-            let mut fields: Vec<(Cow<'_, str>, Cow<'_, str>)> = form_urlencoded::parse(request.body).collect();
+            let mut fields: Vec<(Cow<'_, str>, Cow<'_, str>)> = form_urlencoded::parse(body).collect();
             fields.sort();
             fields.dedup();
             for (name, value) in fields {
@@ -307,8 +316,7 @@ fn twilio(request: &Request<'_>, secrets: &[&str]) -> Result<(), SignatureError>
             }
         }
     }
-    let is_match = keys(secrets).any(|key| is_mac::<Hmac<Sha1>>(key, &[&signed], &signature));
-    if is_match { Ok(()) } else { Err(Mismatch) }
+    Ok(signed)
 }
 
 /// `Authorization: Bearer <secret>`.

@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 use crate::files::{self, directory_of, write_atomically};
 use crate::webhook::json::{Json, Kind, unescape};
 use crate::webhook::route::{Route, RouteDefaults, RouteProblem, parse_route};
+use crate::webhook::signature::INSECURE_NO_AUTH;
 
 /// The file's name in the home directory.
 pub const FILE_NAME: &str = "webhook_subscriptions.json";
@@ -52,6 +53,12 @@ impl RouteSet {
         let mut names: Vec<String> = self.routes.keys().cloned().collect();
         names.sort();
         names
+    }
+
+    /// What to tell of a file at `path` that cannot be read: a sentence that names it.
+    pub fn unreadable(&self, path: &Path) -> Option<String> {
+        let reason = self.file_error.as_ref()?;
+        Some(format!("{} cannot be read: {reason}. Repair or remove it.", path.display()))
     }
 
     /// Why subscriptions are off, a line each: `name: what is wrong`.
@@ -411,7 +418,7 @@ pub fn new_secret() -> SecretString {
 }
 
 /// Adds a subscription, or replaces the one of the same name. A replaced one keeps its secret (unless one is given), its
-/// `created_at`, and keys that `subscribe` has no flag for. Nothing is written unless the result would be served.
+/// `created_at`, and what `subscribe` has no flag for. Nothing is written unless the result would be served.
 pub fn subscribe(path: &Path, wanted: &Subscription, defaults: &RouteDefaults) -> Result<Saved, SubscriptionError> {
     let name = normal_name(&wanted.name)?;
     edit(path, |document| {
@@ -438,12 +445,27 @@ pub fn subscribe(path: &Path, wanted: &Subscription, defaults: &RouteDefaults) -
         if let Some(script) = &wanted.script {
             entry.insert("script".to_owned(), script.as_str().into());
         }
-        if let Some(chat_id) = &wanted.deliver_chat_id {
-            entry.insert("deliver_extra".to_owned(), serde_json::json!({ "chat_id": chat_id }));
+        let mut extra = kept_thread(&old, deliver, wanted.deliver_chat_id.as_deref());
+        extra.extend(wanted.deliver_chat_id.as_ref().map(|chat_id| ("chat_id".to_owned(), chat_id.as_str().into())));
+        if !extra.is_empty() {
+            entry.insert("deliver_extra".to_owned(), extra.into());
         }
         entry.extend(old.into_iter().filter(|(key, _)| !SUBSCRIBE_KEYS.contains(&key.as_str())));
         save(document, &name, existing, entry, defaults)
     })
+}
+
+/// The thread of `deliver_extra`, which `subscribe` has no flag for. It belongs to a chat, so it stays as long as the chat
+/// does.
+fn kept_thread(old: &Map<String, Value>, deliver: &str, chat_id: Option<&str>) -> Map<String, Value> {
+    let Some(Value::Object(extra)) = old.get("deliver_extra") else { return Map::new() };
+    let old_deliver = old.get("deliver").and_then(Value::as_str).unwrap_or("log").trim();
+    let old_chat = extra.get("chat_id").map(|chat| chat.as_str().map_or_else(|| chat.to_string(), str::to_owned));
+    if old_chat.as_deref() != chat_id || (deliver != old_deliver && deliver != "log") {
+        return Map::new();
+    }
+    let thread = extra.iter().filter(|(key, _)| matches!(key.as_str(), "thread_id" | "message_thread_id"));
+    thread.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Changes keys of an existing subscription; `null` removes one. Nothing is written unless the result would be served.
@@ -468,6 +490,36 @@ pub fn update(
     })
 }
 
+/// Gives an existing subscription a new secret. With `keep_old` those it had, or the listener's where it had none of its
+/// own, are accepted after it. Nothing is written unless the result would be served.
+pub fn rotate(
+    path: &Path,
+    name: &str,
+    new: &SecretString,
+    keep_old: bool,
+    defaults: &RouteDefaults,
+) -> Result<Saved, SubscriptionError> {
+    edit(path, |document| {
+        let name = document.find(name)?;
+        let existing = document.get(&name);
+        let mut entry = existing.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+        let old = match entry.get("secret") {
+            None | Some(Value::Null) => defaults.secret.iter().map(|secret| secret.expose_secret().into()).collect(),
+            Some(Value::Array(list)) => list.clone(),
+            Some(one) => vec![one.clone()],
+        };
+        let mut secrets = vec![Value::from(new.expose_secret())];
+        for secret in old.into_iter().filter(|secret| keep_old && is_key(secret)) {
+            if !secrets.contains(&secret) {
+                secrets.push(secret);
+            }
+        }
+        let secret = if secrets.len() > 1 { secrets.into() } else { secrets.remove(0) };
+        entry.insert("secret".to_owned(), secret);
+        save(document, &name, existing, entry, defaults)
+    })
+}
+
 /// Removes a subscription and returns its name as it was in the file.
 pub fn remove(path: &Path, name: &str) -> Result<String, SubscriptionError> {
     edit(path, |document| {
@@ -475,6 +527,11 @@ pub fn remove(path: &Path, name: &str) -> Result<String, SubscriptionError> {
         document.entries.retain(|entry| unescape(&entry.key) != name);
         Ok(name)
     })
+}
+
+/// Whether something can be verified with the secret.
+fn is_key(secret: &Value) -> bool {
+    !has_no_secret(secret) && secret.as_str().is_none_or(|text| text.trim() != INSECURE_NO_AUTH)
 }
 
 fn has_no_secret(secret: &Value) -> bool {
@@ -862,6 +919,51 @@ mod tests {
         assert_eq!(home.value()["hook"].get("scheme"), None);
         subscribe(&home.file(), &wanted("hook"), &defaults()).expect("saved");
         assert_eq!(home.value()["hook"]["secret"].as_array().expect("list").len(), 2, "rotation goes on");
+    }
+
+    #[test]
+    fn a_thread_written_by_hand_stays_with_its_chat() {
+        let home = Home::new();
+        let thread = json!({"message_thread_id": "3", "thread_id": 4});
+        let with_chat = json!({"thread_id": "3", "chat_id": "-42"});
+        let chat = |id: &str| Some(id.to_owned());
+        for (deliver, extra, wanted_deliver, wanted_chat, left) in [
+            ("telegram:7", &thread, "telegram:7", None, Some(thread.clone())),
+            ("telegram:7", &thread, "", None, Some(thread.clone())),
+            ("telegram:7", &thread, "telegram:8", None, None),
+            ("telegram", &with_chat, "telegram", chat("-42"), Some(with_chat.clone())),
+            ("telegram", &with_chat, "telegram", chat("-43"), Some(json!({"chat_id": "-43"}))),
+            ("telegram", &with_chat, "", None, None),
+        ] {
+            let old = json!({"hook": {"secret": "a good secret", "deliver": deliver, "deliver_extra": extra}});
+            home.write(&old.to_string());
+            let wanted =
+                Subscription { deliver: wanted_deliver.to_owned(), deliver_chat_id: wanted_chat, ..wanted("hook") };
+            subscribe(&home.file(), &wanted, &defaults()).expect("saved");
+            assert_eq!(home.value()["hook"].get("deliver_extra"), left.as_ref(), "{old} {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn a_rotation_keeps_what_was_accepted_when_asked_to() {
+        let home = Home::new();
+        let new = SecretString::from("the new secret");
+        for (old, keep_old, left) in [
+            (json!({"secret": "old one"}), true, json!(["the new secret", "old one"])),
+            (json!({"secret": "old one"}), false, json!("the new secret")),
+            (json!({"secret": ["old one", "", "older one"]}), true, json!(["the new secret", "old one", "older one"])),
+            (json!({"secret": "the new secret"}), true, json!("the new secret")),
+            (json!({"secret": "INSECURE_NO_AUTH"}), true, json!("the new secret")),
+            (json!({}), true, json!(["the new secret", "listener secret"])),
+        ] {
+            home.write(&json!({"hook": old, "other": {"secret": "x", "n": 1}}).to_string());
+            let saved = rotate(&home.file(), "Hook", &new, keep_old, &defaults()).expect("saved");
+            assert_eq!(saved.route.secrets[0].expose_secret(), "the new secret");
+            assert_eq!(home.value()["hook"]["secret"], left, "{old}");
+            assert_eq!(home.value()["other"], json!({"secret": "x", "n": 1}));
+        }
+        let error = rotate(&home.file(), "none", &new, true, &defaults()).expect_err("unknown");
+        assert!(matches!(error, SubscriptionError::Unknown(_)), "{error}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use hookgate::agent::{Agent, Attempts, TurnOutcome, TurnRequest};
 use hookgate::config;
 use hookgate::session::{Remembered, Role, TurnStatus};
+use hookgate_adapters::Proxies;
 use hookgate_hooks::{Directive, Event, Hook, HookError, Registry};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -24,6 +25,7 @@ fn config(base_url: &str) -> config::Model {
         api_key: Some(SecretString::from(KEY)),
         system_prompt: None,
         timeout: Duration::from_secs(3),
+        proxies: Proxies::default(),
     }
 }
 
@@ -105,6 +107,18 @@ async fn an_answer_is_shown_as_it_grows() {
     assert_eq!(asked.body["model"], "fake-1");
     assert_eq!(asked.body["messages"][0]["role"], "system");
     assert_eq!(asked.body["messages"][1], json!({ "role": "user", "content": "hi" }));
+    all_said(&model);
+}
+
+#[tokio::test]
+async fn a_proxy_is_asked_for_what_only_it_reaches() {
+    // Plain HTTP goes through a proxy with whole addresses, which the fake serves as its own.
+    let model = FakeModel::echo().await;
+    let base_url = model.base_url();
+    let origin = base_url.trim_end_matches("/v1");
+    let proxies = Proxies { http: Some(SecretString::from(origin)), ..Proxies::default() };
+    let behind = config::Model { proxies, ..config(&base_url.replace(origin, "http://model.invalid")) };
+    assert_eq!(ask(&agent_of(&behind, Arc::default()), "hi").await.0, answer("echo: hi"));
     all_said(&model);
 }
 

@@ -584,7 +584,41 @@ async fn setup_checks_the_token_and_writes_it_beside_what_was_there() -> Result<
     let written = fs::read_to_string(home.path().join(".env"))?;
     assert_eq!(written, format!("# mine\nTELEGRAM_BOT_TOKEN={TOKEN}\nOTHER=1\nTELEGRAM_ALLOWED_USERS=7,8\n"));
     assert_eq!(fs::metadata(home.path().join(".env"))?.permissions().mode() & 0o777, 0o600);
-    assert!(setup("").await?.ok()?.out.contains("Nothing was changed."));
+    assert!(setup("\n\n").await?.ok()?.out.contains("Nothing was changed."));
+    for (input, why) in
+        [("", "The input ended"), ("1:wrong\n", "The input ended"), ("1:wrong\n\n\n", "No token was accepted")]
+    {
+        let nothing = setup(input).await?;
+        assert_eq!(nothing.code, 1, "{nothing:?}");
+        assert!(nothing.err.contains(why) && nothing.err.contains("nothing was written"), "{nothing:?}");
+    }
+    assert_eq!(fs::read_to_string(home.path().join(".env"))?, written);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_first_setup_asks_the_configured_server_through_the_proxy() -> Result<()> {
+    let telegram = FakeTelegram::start().await;
+    let home = home("telegram: {extra: {base_url: 'http://telegram.invalid'}}\n")?;
+    // Plain HTTP goes through a proxy with whole addresses, which the fake serves as its own.
+    fs::write(home.path().join(".env"), format!("http_proxy={}\n", telegram.base_url()))?;
+    let mut command = hookgate(home.path());
+    command.arg("setup");
+    let done = run(command, Box::leak(format!("{TOKEN}\n7\n").into_boxed_str())).await?.ok()?;
+    assert!(done.out.contains("TELEGRAM_BOT_TOKEN"), "{done:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_no_address_is_named_without_its_password() -> Result<()> {
+    let home = home("")?;
+    fs::write(home.path().join(".env"), "HTTPS_PROXY=socks://user:pass-word@proxy:1080\n")?;
+    let mut command = hookgate(home.path());
+    command.args(["config", "check"]);
+    let told = run(command, "").await?;
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.out.contains("HTTPS_PROXY: this is not the address of a proxy"), "{told:?}");
+    assert!(!format!("{told:?}").contains("pass-word"));
     Ok(())
 }
 

@@ -382,6 +382,7 @@ async fn an_unusable_home_is_told_in_a_sentence_and_works_once_it_is_usable() {
         let (code, said) = refusal(home).unwrap();
         assert_eq!(code, Some(78), "{said}");
         assert!(said.starts_with("hookgate: ") && said.contains(sentence), "{said}");
+        assert_eq!(said.trim().lines().count(), 1, "{said}");
     }
     survive(World::default().echo(), async |t| {
         for (name, sentence) in [

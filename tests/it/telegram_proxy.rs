@@ -16,8 +16,8 @@ const PASSWORD: &str = "proxy-pass-word";
 const NOWHERE: &str = "http://telegram.invalid";
 
 /// A conversation in a world whose Telegram is behind `proxy`; the log is looked through for the password.
-async fn talk_through(proxy: &str, telegram: FakeTelegram) -> Result<()> {
-    let world = World::default().echo().telegram_at(NOWHERE).env("TELEGRAM_PROXY", proxy);
+async fn talk_through(variable: &str, proxy: &str, telegram: FakeTelegram) -> Result<()> {
+    let world = World::default().echo().telegram_at(NOWHERE).env(variable, proxy);
     let mut town = Town::begin_with(world, telegram, FakeModel::start().await).await?;
     town.telegram.alice().says("hello");
     assert_eq!(town.telegram.alice().hears().await?.text, "hello");
@@ -31,7 +31,18 @@ async fn an_http_proxy_is_used() -> Result<()> {
     // Plain HTTP goes through a proxy with whole addresses, which the fake serves as its own.
     let telegram = FakeTelegram::start().await;
     let address = telegram.base_url().replace("http://", &format!("http://user:{PASSWORD}@"));
-    talk_through(&address, telegram).await
+    talk_through("TELEGRAM_PROXY", &address, telegram).await
+}
+
+#[tokio::test]
+async fn a_proxy_for_everything_is_told_to_the_client_and_not_left_to_the_process() -> Result<()> {
+    // What a world sets is not in this process's environment, just as `.env` is not.
+    for variable in ["HTTP_PROXY", "all_proxy"] {
+        let telegram = FakeTelegram::start().await;
+        let address = telegram.base_url().replace("http://", &format!("user:{PASSWORD}@"));
+        talk_through(variable, &address, telegram).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -48,7 +59,7 @@ async fn a_socks_proxy_is_used_and_looks_the_name_up() -> Result<()> {
             tokio::spawn(tunnel(stream, target.clone()));
         }
     });
-    talk_through(&format!("socks5h://user:{PASSWORD}@{address}"), telegram).await?;
+    talk_through("TELEGRAM_PROXY", &format!("socks5h://user:{PASSWORD}@{address}"), telegram).await?;
     serving.abort();
     assert!(tunnels.load(Ordering::Relaxed) > 0);
     Ok(())

@@ -171,17 +171,108 @@ async fn what_cannot_work_is_refused_and_nothing_is_written() -> Result<()> {
 async fn a_test_delivery_that_is_not_taken_fails() -> Result<()> {
     let refused = "direct: {secret: the-github-secret, prompt: x, deliver: 'telegram:999', deliver_only: true}";
     let off = "off: {secret: the-github-secret, enabled: false}";
-    let stripe = "stripe: {secret: the-github-secret, scheme: stripe}";
-    let place = Place::new(&World::default().echo().route(refused).route(off).route(stripe)).await?;
+    let place = Place::new(&World::default().echo().route(refused).route(off)).await?;
     let gateway = place.start().await?;
     let tested = webhook(&place, &["test", "direct", "--json"]).await?;
     assert_eq!((tested.code, &tested.json()?["status"]), (1, &json!(502)));
     assert!(!tested.out.contains("chat not found"), "the reason is in the record and the log only");
     assert!(gateway.log().contains("chat not found"));
-    assert_eq!(webhook(&place, &["test", "off"]).await?.code, 1);
-    let other = webhook(&place, &["test", "stripe"]).await?;
-    assert_eq!(other.code, 1);
-    assert!(other.err.contains("stripe"), "{}", other.err);
+    let off = webhook(&place, &["test", "off", "--json"]).await?;
+    assert_eq!((off.code, &off.json()?["status"], &off.json()?["taken"]), (1, &json!(403), &json!(false)));
+    assert_eq!(gateway.stop().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_test_is_signed_as_every_scheme_wants_it() -> Result<()> {
+    let schemes = [
+        "auto",
+        "github",
+        "gitlab",
+        "stripe",
+        "svix",
+        "standard",
+        "slack",
+        "shopify",
+        "linear",
+        "gitea",
+        "bitbucket",
+        "sentry",
+        "paddle",
+        "pagerduty",
+        "twilio",
+        "telegram",
+        "bearer",
+        "basic",
+    ];
+    let mut world = World::default().echo();
+    let public = "public_url: 'https://example.org/hooks'";
+    for scheme in schemes {
+        let route =
+            format!("{scheme}: {{secret: {SECRET}, scheme: {scheme}, {public}, events: [a.b], deliver_only: true}}");
+        world = world.route(&route);
+    }
+    let options = "header: x-sig, algorithm: sha512, encoding: base64, prefix: 'v1=', timestamp_header: x-time, signed: '{timestamp}.{body}'";
+    let world = world.route(&format!("hmac: {{secret: {SECRET}, scheme: hmac, {options}, deliver_only: true}}"));
+    let place = Place::new(&world).await?;
+    let gateway = place.start().await?;
+    for scheme in schemes.into_iter().chain(["hmac"]) {
+        // Each is a new delivery, also where the body alone tells which one it is.
+        for _ in 0..2 {
+            let tested = webhook(&place, &["test", scheme, "--json"]).await?;
+            assert_eq!(tested.code, 0, "{scheme}: {} {}", tested.out, tested.err);
+            assert_eq!(tested.json()?["answer"]["status"], "delivered", "{scheme}");
+        }
+    }
+    let payload = r#"{"webhookTimestamp": 1, "action": "b"}"#;
+    let recorded = webhook(&place, &["test", "linear", "--payload", payload]).await?;
+    assert_eq!(recorded.code, 0, "the time of a recorded body is made new: {}", recorded.out);
+    let form = webhook(&place, &["test", "twilio", "--payload", "Body=hello&type=a.b"]).await?;
+    assert_eq!(form.code, 0, "{} {}", form.out, form.err);
+    assert_eq!(gateway.stop().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_test_shows_what_the_route_makes_of_it() -> Result<()> {
+    let stripe = format!(
+        "stripe: {{secret: {SECRET}, scheme: stripe, events: [invoice.paid, invoice.payment_failed], deliver: 'telegram:7', \
+         deliver_only: true, prompt: '{{type}}: {{data.object.customer_email}} {{data.object.amount_due}} {{data.object.currency}}'}}"
+    );
+    let long =
+        format!("long: {{secret: {SECRET}, deliver_only: true, prompt: '{} {{nothing.here}}'}}", "x".repeat(100));
+    let unfilled =
+        format!("unfilled: {{secret: {SECRET}, deliver: telegram, deliver_extra: {{chat_id: '{{chat.id}}'}}}}");
+    let place = Place::new(&World::default().echo().route(&stripe).route(&long).route(&unfilled)).await?;
+    let gateway = place.start().await?;
+
+    let tested = webhook(&place, &["test", "stripe"]).await?;
+    let message = "invoice.paid: octocat@example.org 1000 eur";
+    assert_eq!(tested.code, 0, "{}", tested.out);
+    assert!(tested.out.contains("200 OK") && tested.out.contains("target   telegram:7"), "{}", tested.out);
+    assert!(tested.out.contains(&format!("prompt   {message}\n")), "{}", tested.out);
+    assert_eq!(place.telegram.alice().hears().await?.text, message, "what was shown is what arrives");
+
+    let again = r#"{"id": "evt_1", "type": "invoice.paid"}"#;
+    assert_eq!(webhook(&place, &["test", "stripe", "--payload", again]).await?.code, 0);
+    place.telegram.alice().hears().await?;
+    let known = webhook(&place, &["test", "stripe", "--payload", again]).await?;
+    assert_eq!(known.code, 1, "a duplicate is not taken");
+    assert!(known.out.contains("had this delivery already"), "{}", known.out);
+
+    let short = webhook(&place, &["test", "long"]).await?;
+    assert!(short.out.contains(&format!("prompt   {}…\n", "x".repeat(80))), "{}", short.out);
+    assert!(short.out.contains("missing  nothing.here (stay as written)"), "{}", short.out);
+    let whole = webhook(&place, &["test", "long", "--json"]).await?.json()?;
+    assert_eq!(whole["prompt"], format!("{} {{nothing.here}}", "x".repeat(100)));
+    assert_eq!(
+        (&whole["target"], &whole["missing"], &whole["taken"]),
+        (&json!("log"), &json!(["nothing.here"]), &json!(true))
+    );
+
+    let unfilled = webhook(&place, &["test", "unfilled"]).await?;
+    assert_eq!(unfilled.code, 1);
+    assert!(unfilled.out.contains("target   cannot be filled in: the telegram chat: {chat.id}"), "{}", unfilled.out);
     assert_eq!(gateway.stop().await?, 0);
     Ok(())
 }
@@ -216,6 +307,146 @@ async fn a_test_sends_what_the_route_wants_and_fills_the_usual_template() -> Res
     let payload = format!("@{}", file.display());
     assert_eq!(webhook(&place, &["test", "issues", "--payload", &payload]).await?.code, 0);
     assert_eq!(gateway.local.hears("console", 2).await?[1], "{repository.full_name} opened #9");
+    assert_eq!(gateway.stop().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn skills_are_kept_with_a_warning_and_a_script_is_refused() -> Result<()> {
+    let place = Place::new(&World::default().echo()).await?;
+    let made = webhook(&place, &["subscribe", "hook", "--skills", "a, b", "--description", "What it is for", "--json"])
+        .await?;
+    assert_eq!(made.code, 0, "{}", made.err);
+    assert_eq!(saved(&place)?["hook"]["skills"], json!(["a", "b"]));
+    assert!(made.json()?["warnings"].to_string().contains("`skills` is not supported yet"), "{}", made.out);
+
+    for args in [&["list"][..], &["show", "hook"], &["list", "--json"], &["show", "hook", "--json"]] {
+        let shown = webhook(&place, args).await?;
+        assert!(shown.out.contains("What it is for"), "{args:?}: {}", shown.out);
+    }
+
+    let before = fs::read(file(&place))?;
+    for name in ["hook", "other"] {
+        let refused = webhook(&place, &["subscribe", name, "--script", "filter.py", "--json"]).await?;
+        let error = refused.json()?["error"].to_string();
+        assert_eq!(refused.code, 1, "{}", refused.out);
+        assert!(error.contains("was not saved") && error.contains("`script` is not supported yet"), "{error}");
+    }
+    assert_eq!(fs::read(file(&place))?, before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_broken_file_is_named() -> Result<()> {
+    let place = Place::new(&World::default().echo()).await?;
+    fs::write(file(&place), "{ broken")?;
+    let path = file(&place).display().to_string();
+    for args in [&["webhook", "list"][..], &["webhook", "list", "--json"], &["doctor"]] {
+        let told = place.run(args).await?;
+        assert_eq!(told.code, 1, "{args:?}: {}", told.out);
+        assert!(told.out.contains(&path) && told.out.contains("Repair or remove it"), "{args:?}: {}", told.out);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_subscription_is_paused_and_resumed_with_all_it_has() -> Result<()> {
+    let place = Place::new(&World::default().echo()).await?;
+    let gateway = place.start().await?;
+    webhook(&place, &["subscribe", "hook", "--prompt", "p", "--secret", "a secret of my own", "--deliver-only"])
+        .await?;
+    let mut by_hand = saved(&place)?;
+    by_hand["hook"]["raw_limit"] = json!(1234);
+    fs::write(file(&place), by_hand.to_string())?;
+
+    let paused = webhook(&place, &["pause", "Hook", "--json"]).await?;
+    assert_eq!((paused.code, paused.json()?), (0, json!({"name": "hook", "enabled": false, "warnings": []})));
+    assert_eq!(webhook(&place, &["test", "hook", "--json"]).await?.json()?["status"], 403, "at once");
+    assert!(webhook(&place, &["list"]).await?.out.contains("disabled"));
+    assert_eq!(fs::metadata(file(&place))?.permissions().mode() & 0o777, 0o600);
+    let resumed = webhook(&place, &["resume", "hook"]).await?;
+    assert_eq!((resumed.code, resumed.out.trim()), (0, "hook is on."));
+    assert_eq!(saved(&place)?, by_hand, "nothing else has changed");
+    assert_eq!(webhook(&place, &["test", "hook"]).await?.code, 0);
+
+    for command in ["pause", "resume", "rotate", "remove"] {
+        for (name, reason) in [("none", "no subscription"), ("github", "a route of config.yaml")] {
+            let refused = webhook(&place, &[command, name]).await?;
+            assert_eq!(refused.code, 1, "{command} {name}: {}", refused.out);
+            assert!(refused.err.contains(reason), "{command} {name}: {}", refused.err);
+        }
+    }
+    assert_eq!(gateway.stop().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_secret_is_rotated_with_or_without_the_old_one() -> Result<()> {
+    let place = Place::new(&World::default().echo()).await?;
+    let gateway = place.start().await?;
+    webhook(&place, &["subscribe", "hook", "--secret", "the very first secret", "--deliver-only"]).await?;
+
+    let second = webhook(&place, &["rotate", "hook", "--keep-old", "--json"]).await?;
+    assert_eq!(second.code, 0, "{}", second.err);
+    let second = second.json()?["secret"].as_str().context("a secret")?.to_owned();
+    assert_eq!((second.len(), &saved(&place)?["hook"]["secret"]), (43, &json!([second, "the very first secret"])));
+    let shown = webhook(&place, &["show", "hook"]).await?;
+    assert!(!shown.out.contains(&second), "it was shown once");
+    assert_eq!(webhook(&place, &["test", "hook"]).await?.code, 0, "signed with the new one");
+
+    let third = webhook(&place, &["rotate", "hook", "--secret", "made by the provider", "--keep-old"]).await?;
+    assert!(third.out.contains("made by the provider") && third.out.contains("accepted beside it: 2"), "{}", third.out);
+    let all = json!(["made by the provider", second, "the very first secret"]);
+    assert_eq!(saved(&place)?["hook"]["secret"], all);
+
+    let last = webhook(&place, &["rotate", "hook", "--json"]).await?.json()?;
+    assert_eq!((&last["accepted"], &last["secret"]), (&json!(1), &saved(&place)?["hook"]["secret"]));
+    assert_eq!(webhook(&place, &["test", "hook"]).await?.code, 0);
+    let before = fs::read(file(&place))?;
+    assert_eq!(webhook(&place, &["rotate", "hook", "--secret", " "]).await?.code, 1);
+    assert_eq!(fs::read(file(&place))?, before);
+    assert_eq!(gateway.stop().await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn deliveries_are_listed_beside_a_running_gateway() -> Result<()> {
+    let refused = format!("refused: {{secret: {SECRET}, prompt: x, deliver: 'telegram:999', deliver_only: true}}");
+    let picky = format!("picky: {{secret: {SECRET}, events: [push], deliver_only: true}}");
+    let place = Place::new(&World::default().echo().route(&refused).route(&picky)).await?;
+    let empty = webhook(&place, &["deliveries"]).await?;
+    assert_eq!((empty.code, empty.out.trim()), (0, "No deliveries yet."), "{}", empty.err);
+    let gateway = place.start().await?;
+    for args in [&["test", "picky"][..], &["test", "picky", "--event", "issues"], &["test", "refused"]] {
+        webhook(&place, args).await?;
+    }
+    let listed = webhook(&place, &["deliveries", "--json"]).await?;
+    assert_eq!(listed.code, 0, "{}", listed.err);
+    let told: Vec<Value> = listed
+        .json()?
+        .as_array()
+        .context("rows")?
+        .iter()
+        .map(|row| json!([row["route"], row["event"], row["target"], row["state"], row["error"].is_string()]))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            json!(["refused", "test", "telegram:999", "failed", true]),
+            json!(["picky", "issues", "", "ignored", false]),
+            json!(["picky", "push", "log", "delivered", false]),
+        ]
+    );
+    let text = webhook(&place, &["deliveries", "Picky", "--limit", "1"]).await?.out;
+    assert!(
+        text.contains("issues") && text.contains("test-") && !text.contains("push") && !text.contains("999"),
+        "{text}"
+    );
+    let github = webhook(&place, &["deliveries", "github"]).await?;
+    assert_eq!((github.code, github.out.trim()), (0, "No deliveries yet."));
+    let unknown = webhook(&place, &["deliveries", "none"]).await?;
+    assert_eq!(unknown.code, 1);
+    assert!(unknown.err.contains("no route"), "{}", unknown.err);
     assert_eq!(gateway.stop().await?, 0);
     Ok(())
 }

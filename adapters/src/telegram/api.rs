@@ -14,6 +14,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use teloxide::requests::Payload;
 
+use crate::Proxies;
+
 /// How long a TCP and TLS connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// An idle connection is not kept longer than servers and routers keep theirs: a request on one that died in the
@@ -70,7 +72,7 @@ pub enum TelegramSetupError {
     #[error("the Telegram base_url {0:?} is not an http or https address")]
     BaseUrl(String),
     /// The proxy's address cannot be used.
-    #[error("the Telegram proxy is not an http, https, socks5 or socks5h address")]
+    #[error("the Telegram proxy is not an http, https or socks address")]
     Proxy,
     /// The HTTP client cannot be built, for example because of an unusable proxy setting.
     #[error("the HTTP client for Telegram cannot be set up: {0}")]
@@ -99,11 +101,7 @@ struct Answer<'a> {
 
 impl Api {
     /// Checks the address (with or without a trailing `/` or `/bot`) and the token. Nothing is sent.
-    pub(super) fn new(
-        base_url: &str,
-        token: SecretString,
-        proxy: Option<&SecretString>,
-    ) -> Result<Self, TelegramSetupError> {
+    pub(super) fn new(base_url: &str, token: SecretString, proxies: &Proxies) -> Result<Self, TelegramSetupError> {
         let secret = token.expose_secret();
         if secret.is_empty() || !secret.bytes().all(|b| b.is_ascii_alphanumeric() || b":_-".contains(&b)) {
             return Err(TelegramSetupError::Token);
@@ -119,12 +117,7 @@ impl Api {
         if !usable {
             return Err(TelegramSetupError::BaseUrl(base_url.replace(secret, "<token>")));
         }
-        let mut http = reqwest::Client::builder();
-        if let Some(proxy) = proxy {
-            // Its address may hold a password, so the error must not quote it.
-            let proxy = reqwest::Proxy::all(proxy.expose_secret()).map_err(|_| TelegramSetupError::Proxy)?;
-            http = http.proxy(proxy.no_proxy(reqwest::NoProxy::from_env()));
-        }
+        let http = proxies.apply(reqwest::Client::builder()).map_err(|_| TelegramSetupError::Proxy)?;
         let http = http
             .http1_only() // a poll and the sends must not share one connection that may die
             .connect_timeout(CONNECT_TIMEOUT)
@@ -242,7 +235,7 @@ mod tests {
     const TOKEN: &str = "123456:AAbbCCddEEff";
 
     fn api() -> Api {
-        Api::new("http://127.0.0.1:1", TOKEN.into(), None).unwrap()
+        Api::new("http://127.0.0.1:1", TOKEN.into(), &Proxies::default()).unwrap()
     }
 
     fn read(status: u16, text: &str) -> Result<i64, Failure> {
@@ -257,18 +250,25 @@ mod tests {
             "https://api.telegram.org/bot/",
             " http://h:1/x/bot",
         ] {
-            let api = Api::new(good, TOKEN.into(), None).unwrap();
+            let api = Api::new(good, TOKEN.into(), &Proxies::default()).unwrap();
             assert!(!api.base_url.ends_with('/') && !api.base_url.ends_with("bot"), "{good} -> {}", api.base_url);
         }
         for bad in ["", "api.telegram.org", "ftp://h", "http://h/?a=b", "http://"] {
-            assert!(matches!(Api::new(bad, TOKEN.into(), None), Err(TelegramSetupError::BaseUrl(_))), "{bad}");
+            assert!(
+                matches!(Api::new(bad, TOKEN.into(), &Proxies::default()), Err(TelegramSetupError::BaseUrl(_))),
+                "{bad}"
+            );
         }
     }
 
     #[test]
     fn a_token_that_would_change_the_address_is_refused() {
         for bad in ["", "1:a/../b", "1:a b", "1:a?x", "1:a\n", "1:é"] {
-            assert_eq!(Api::new("http://h", bad.into(), None).err(), Some(TelegramSetupError::Token), "{bad:?}");
+            assert_eq!(
+                Api::new("http://h", bad.into(), &Proxies::default()).err(),
+                Some(TelegramSetupError::Token),
+                "{bad:?}"
+            );
         }
     }
 

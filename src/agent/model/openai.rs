@@ -61,7 +61,9 @@ impl OpenAi {
             headers.insert(AUTHORIZATION, value);
         }
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
-        let mut client = Client::builder()
+        let mut client = model
+            .proxies
+            .apply(Client::builder())?
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
@@ -253,6 +255,7 @@ mod tests {
             api_key: key.map(SecretString::from),
             system_prompt: None,
             timeout: Duration::from_secs(1),
+            proxies: hookgate_adapters::Proxies::default(),
         }
     }
 
