@@ -9,6 +9,7 @@ mod local;
 mod markdown;
 mod message;
 mod telegram;
+mod verbatim;
 
 pub use adapter::{
     Adapter, AdapterState, ChatMoved, Inbound, NotAccepted, Part, ReplyToMode, SendError, Status, StatusCell,
@@ -16,3 +17,4 @@ pub use adapter::{
 pub use local::{LocalAdapter, LocalEvent, LocalEvents};
 pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Quoted, Source};
 pub use telegram::{GroupRules, TelegramAdapter, TelegramOptions, TelegramSetupError, WebhookOptions, check_token};
+pub use verbatim::{VALUE_END, VALUE_START, delimited, without_delimiters};
