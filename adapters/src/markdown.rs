@@ -1,9 +1,9 @@
 //! Markdown into runs of styled text that lose nothing, for each platform to write in its own format.
 //!
-//! Read as `CommonMark` with tables and strikethrough, but for people who chat: line breaks, blank lines and indentation
-//! stay, HTML and entities are text, and marks inside words (`3*4*5`, `__init__`) are not markup. Delimited values are
-//! shown as they are. Each block is compared with its source afterwards; one that would lose a letter is shown as it was
-//! written.
+//! Read as `CommonMark` with tables, strikethrough and spoilers, but for people who chat: line breaks, blank lines,
+//! indentation and a backslash before a brace stay, HTML and entities are text, and marks inside words (`3*4*5`, `__init__`)
+//! are not markup. Delimited values are shown as they are. Each block is compared with its source afterwards; one that
+//! would lose a letter is shown as it was written.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -29,6 +29,8 @@ pub(crate) enum Mark {
     Quote(usize),
     /// A block of code and its language, which may be empty.
     Pre(usize, Arc<str>),
+    /// Hidden until it is touched: `||…||`.
+    Spoiler,
     /// An absolute `http`, `https` or `tg` address.
     Link(usize, Arc<str>),
     Bold,
@@ -37,6 +39,8 @@ pub(crate) enum Mark {
     Code,
 }
 
+/// Begins and ends a spoiler.
+const SPOILER: &str = "||";
 /// What stands for a horizontal rule.
 const RULE: &str = "———";
 /// Longer addresses are shown, not hidden behind a link.
@@ -154,9 +158,16 @@ struct Writer<'s> {
     /// For each open emphasis its delimiter if it is shown as text.
     shown_delimiters: Vec<Option<&'s str>>,
     links: Vec<OpenLink<'s>>,
+    spoilers: Vec<SpoilerMark>,
     /// The rows of the open table, and what was written before it: cells are written into `runs` and collected from it.
     table: Vec<Vec<String>>,
     outside_table: Vec<Run>,
+}
+
+/// One end of a spoiler: where it stands in the source.
+struct SpoilerMark {
+    at: usize,
+    opens: bool,
 }
 
 struct OpenLink<'s> {
@@ -183,6 +194,7 @@ impl<'s> Writer<'s> {
             code: None,
             shown_delimiters: Vec::new(),
             links: Vec::new(),
+            spoilers: Vec::new(),
             table: Vec::new(),
             outside_table: Vec::new(),
         }
@@ -190,6 +202,7 @@ impl<'s> Writer<'s> {
 
     fn write(&mut self, block: &[Spanned<'s>]) {
         self.shown_to = block[0].1.start;
+        self.spoilers = spoilers(self.source, block);
         for (event, range) in block {
             match event {
                 Event::Start(tag) => self.start(tag, range),
@@ -326,7 +339,25 @@ impl<'s> Writer<'s> {
             self.text(text);
             return;
         }
-        self.text(written);
+        // A template's placeholder that is to stay is written so: `\{title\}`.
+        if written.starts_with(['{', '}']) && self.source[self.shown_to.min(range.start)..range.start].ends_with('\\') {
+            self.text("\\");
+        }
+        let mut shown_to = range.start;
+        let mut next = self.spoilers.partition_point(|mark| mark.at < range.start);
+        while let Some(&SpoilerMark { at, opens }) = self.spoilers.get(next).filter(|mark| mark.at < range.end) {
+            next += 1;
+            self.text(&self.source[shown_to..at]);
+            if opens {
+                self.marks.push(Mark::Spoiler);
+            }
+            self.put(SPOILER, true);
+            if !opens && let Some(last) = self.marks.iter().rposition(|mark| *mark == Mark::Spoiler) {
+                self.marks.remove(last);
+            }
+            shown_to = at + SPOILER.len();
+        }
+        self.text(&self.source[shown_to..range.end]);
     }
 
     /// Writes text in the styles that are open.
@@ -343,7 +374,10 @@ impl<'s> Writer<'s> {
         let mut marks = self.marks.clone();
         marks.sort();
         marks.dedup();
-        // Code takes no other style; in a link the link is worth more.
+        if marks.contains(&Mark::Spoiler) {
+            marks.retain(|mark| *mark != Mark::Code);
+        }
+        // Code takes no other style, and hidden it is no code; in a link the link is worth more.
         if marks.iter().any(|mark| matches!(mark, Mark::Pre(..) | Mark::Code)) {
             marks.retain(|mark| !matches!(mark, Mark::Bold | Mark::Italic | Mark::Strike));
         }
@@ -530,6 +564,53 @@ fn is_content(c: char) -> bool {
     !c.is_whitespace() && !c.is_control() && !c.is_ascii_punctuation()
 }
 
+/// The ends of a block's spoilers, in order. A pair stands in one paragraph and one style, around something, and outside
+/// of words, code and tables: `a || b` and `x||y||z` are none.
+fn spoilers(source: &str, block: &[Spanned<'_>]) -> Vec<SpoilerMark> {
+    /// A block or a style that is open.
+    #[derive(Clone, Copy)]
+    struct Level {
+        literal: bool,
+        begun: Option<usize>,
+    }
+    let mut found = Vec::new();
+    let mut levels = vec![Level { literal: false, begun: None }];
+    for (event, range) in block {
+        let Some(level) = levels.last_mut() else { break };
+        match event {
+            Event::Start(tag) => {
+                let literal = level.literal
+                    || matches!(tag, Tag::CodeBlock(_) | Tag::Table(_) | Tag::HtmlBlock)
+                    || matches!(tag, Tag::Link { link_type: LinkType::Autolink | LinkType::Email, .. });
+                levels.push(Level { literal, begun: None });
+            }
+            Event::End(_) => drop(levels.pop()),
+            Event::Text(_) if !level.literal && !source[range.clone()].contains('\n') => {
+                for (at, _) in source[range.clone()].match_indices(SPOILER) {
+                    let (before, after) = (&source[..range.start + at], &source[range.start + at + SPOILER.len()..]);
+                    let escaped = at == 0 && before.ends_with('\\');
+                    if escaped || before.ends_with('|') || after.starts_with('|') {
+                        continue;
+                    }
+                    let (before, after) = (before.chars().next_back(), after.chars().next());
+                    let is_text = |c: Option<char>| c.is_some_and(|c| !c.is_whitespace());
+                    match level.begun {
+                        Some(begun) if is_text(before) && !is_in_word(after) => {
+                            found.extend([(begun, true), (range.start + at, false)]);
+                            level.begun = None;
+                        }
+                        _ if is_text(after) && !is_in_word(before) => level.begun = Some(range.start + at),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    found.sort_unstable();
+    found.into_iter().map(|(at, opens)| SpoilerMark { at, opens }).collect()
+}
+
 /// The line below a heading that is marked by one (`---` or `===`).
 fn underline(heading: &str) -> Option<&str> {
     let (_, last) = heading.trim_end().rsplit_once('\n')?;
@@ -645,6 +726,13 @@ mod tests {
             ("a\n---\nb", "a\n———\nb"),
             ("重要な**太字**です", "重要な⟨bold⟩太字⟨⟩です"),
             ("|a|b|\n|-|-|\n|日本|`x`\\|y|", "⟨pre:⟩a    | b\n-----+----\n日本 | x|y⟨⟩"),
+            ("it is ||Bob||, or (||a\nb||)", "it is ⟨spoiler⟩Bob⟨⟩, or (⟨spoiler⟩a\nb⟨⟩)"),
+            ("**x ||y|| z**", "⟨bold⟩x ⟨⟩⟨spoiler bold⟩y⟨⟩⟨bold⟩ z⟨⟩"),
+            ("||*i* `pw` ||", "||⟨italic⟩i⟨⟩ ⟨code⟩pw⟨⟩ ||"),
+            ("||*i* `pw` [l](http://h.o)||", "⟨spoiler italic⟩i⟨⟩⟨spoiler⟩ pw ⟨⟩⟨spoiler link:http://h.o⟩l⟨⟩"),
+            ("||a *||b|| c* d||", "⟨spoiler⟩a ⟨⟩⟨spoiler italic⟩b⟨⟩⟨spoiler italic⟩ c⟨⟩⟨spoiler⟩ d⟨⟩"),
+            ("<http://a.b/||c||>", "⟨link:http://a.b/||c||⟩http://a.b/||c||⟨⟩"),
+            ("*||a* b|| `||c||`", "⟨italic⟩||a⟨⟩ b|| ⟨code⟩||c||⟨⟩"),
             ("[\u{200b}](http://h.org)", "⟨link:http://h.org⟩\u{200b}http://h.org⟨⟩"),
         ] {
             assert_eq!(seen(markdown), expected, "{markdown}");
@@ -671,6 +759,15 @@ mod tests {
             "-",
             ">",
             "[x] done",
+            r"\{issue.title\} {a}",
+            r"\{",
+            "a || b || c",
+            "x||y||z",
+            "|| a ||",
+            "||a",
+            "||||",
+            "|||a|||",
+            "||a\n\nb||",
             "1. ",
             "🙂 👨‍👩‍👧‍👦",
             "\t",
@@ -691,7 +788,7 @@ mod tests {
             (format!("```py\n{}\n```", v(nasty)), format!("⟨pre:py⟩{nasty}⟨⟩")),
             (format!("# {}\nx", v(nasty)), format!("⟨bold⟩{nasty}⟨⟩\nx")),
             (format!("> {}\n\nx", v(nasty)), format!("⟨quote⟩{nasty}⟨⟩\n\nx")),
-            (format!("- {}\n- *{}*", v(nasty), v("b")), format!("• {nasty}\n• ⟨italic⟩b⟨⟩")),
+            (format!("- {}\n- ||{}||", v(nasty), v("b")), format!("• {nasty}\n• ⟨spoiler⟩b⟨⟩")),
             (format!("[{}]({})", v(nasty), v(address)), format!("⟨link:{address}⟩{nasty}⟨⟩")),
             (format!("[a]({}/b#{})", v("http://h.org"), v("*c*")), "⟨link:http://h.org/b#*c*⟩a⟨⟩".into()),
             (format!("[a]({})", v("javascript:x()")), "a (javascript:x())".into()),
@@ -708,7 +805,7 @@ mod tests {
         ] {
             assert_eq!(seen(&markdown), expected, "{markdown}");
         }
-        assert_eq!(plain(&format!("[a]({}) *{}*", v(address), v("b"))), format!("a ({address}) b"));
+        assert_eq!(plain(&format!("[a]({}) ||{}||", v(address), v("b"))), format!("a ({address}) ||b||"));
         let table = |cell: &str| plain(&format!("|a|b|\n|-|-|\n|{}|1|\n{}", v(cell), "|y|2|\n".repeat(500)));
         assert!(table("xxx").contains("\ny   | 2\n"));
         assert!(table(&"x".repeat(3000)).contains("\ny | 2\n"), "padding is counted with the values in");
@@ -728,6 +825,8 @@ mod tests {
         assert_eq!(plain("x\n```py\ny\n```"), "x\n```py\ny\n```");
         assert_eq!(plain("[a][r]\n\n[r]: http://a.b"), "a [r]\n\n[r]: http://a.b");
         assert_eq!(plain("**b**\r\nc"), "b\nc");
+        assert_eq!(plain("it is ||*Bob*||"), "it is ||Bob||");
+        assert_eq!(plain(r"\||a|| \\{b"), r"||a|| \{b");
     }
 
     #[test]
