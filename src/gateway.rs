@@ -251,7 +251,13 @@ impl Gateway {
     }
 
     /// Cuts a text into what the account of `target` sends; small plain parts where it is not running.
+    /// Delimiters of values, which no such text may have, are removed.
     pub fn split(&self, target: &ChatTarget, text: &str) -> Vec<hookgate_adapters::Part> {
+        self.split_rendered(target, &hookgate_adapters::without_delimiters(text))
+    }
+
+    /// The same for a text whose values are delimited as [`hookgate_adapters::Adapter::split`] says.
+    pub fn split_rendered(&self, target: &ChatTarget, text: &str) -> Vec<hookgate_adapters::Part> {
         deliver::split(self.adapter(target), text)
     }
 

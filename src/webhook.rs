@@ -21,7 +21,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::post;
 use futures_util::StreamExt as _;
-use hookgate_adapters::{ChatTarget, ChatType, InboundMessage, Platform, Source};
+use hookgate_adapters::{ChatTarget, ChatType, InboundMessage, Platform, Source, without_delimiters};
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -399,7 +399,8 @@ fn work(
     context: &RenderContext<'_>,
     delivery: &DeliveryRef,
 ) -> Result<Work, Refusal> {
-    let rendered = template::render(&route.prompt, context).map_err(|missing| Refusal::MissingPath(missing.path))?;
+    let render = if route.deliver_only { template::render_for_chat } else { template::render };
+    let rendered = render(&route.prompt, context).map_err(|missing| Refusal::MissingPath(missing.path))?;
     webhooks.report_missing(route, &rendered.missing);
     let targets = route::resolve_targets(route, context).map_err(|error| {
         tracing::error!(route = %route.name, delivery_id = %delivery.delivery_id, %error, "A webhook's target could not be filled in.");
@@ -411,8 +412,8 @@ fn work(
         Target::Log => "log".into(),
         Target::Chat(chat) => chat.platform.to_string(),
     });
-    let for_log =
-        (route.deliver_only && targets.contains(&Target::Log)).then(|| rendered.text.chars().take(200).collect());
+    let for_log = (route.deliver_only && targets.contains(&Target::Log))
+        .then(|| without_delimiters(&rendered.text).chars().take(200).collect());
     let what = if route.deliver_only {
         let replies = replies(webhooks, &targets, &rendered.text, delivery);
         if replies.is_empty() && !targets.contains(&Target::Log) {
@@ -451,7 +452,7 @@ fn replies(webhooks: &Webhooks, targets: &[Target], text: &str, delivery: &Deliv
         Target::Log => None,
     });
     let reply = |target: &ChatTarget| NewReply {
-        parts: webhooks.gateway.split(target, text),
+        parts: webhooks.gateway.split_rendered(target, text),
         target: target.clone(),
         reply_to: None,
         delivery: Some(delivery.clone()),

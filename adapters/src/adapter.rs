@@ -27,6 +27,12 @@ pub trait Adapter: Send + Sync {
 
     /// Cuts a reply (Markdown) into parts that each fit one message of the platform, the mark `↻ ` included.
     /// Joined, the plain texts give the reply's text. Blank text gives no part.
+    ///
+    /// What stands between [`VALUE_START`](crate::VALUE_START) and [`VALUE_END`](crate::VALUE_END) is a value from outside:
+    /// it is shown as it is, however many lines it has, and read as no markup, while the Markdown around it counts as if a
+    /// letter stood there. No part contains a delimiter: whoever does not read Markdown begins with
+    /// [`without_delimiters`](crate::without_delimiters), and who calls with a text that is not of our own making strips it
+    /// before. Only [`delimited`](crate::delimited) makes one.
     fn split(&self, markdown: &str) -> Vec<Part>;
 
     /// Sends one part, once. Retries and waiting are the caller's; a refused format is sent again without markup here.

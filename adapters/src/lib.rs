@@ -10,6 +10,7 @@ mod markdown;
 mod message;
 mod proxy;
 mod telegram;
+mod verbatim;
 
 pub use adapter::{
     Adapter, AdapterState, ChatMoved, Inbound, NotAccepted, Part, ReplyToMode, SendError, Status, StatusCell,
@@ -21,3 +22,4 @@ pub use proxy::{NotAProxy, Proxies, proxy_address};
 pub use telegram::{
     AllowBots, GroupRules, TelegramAdapter, TelegramOptions, TelegramSetupError, WebhookOptions, check_token,
 };
+pub use verbatim::{VALUE_END, VALUE_START, delimited, without_delimiters};

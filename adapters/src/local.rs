@@ -133,10 +133,11 @@ impl Adapter for LocalAdapter {
 
     /// One part, Markdown as it stands.
     fn split(&self, markdown: &str) -> Vec<Part> {
-        if crate::markdown::is_blank(markdown) {
+        let text = crate::without_delimiters(markdown);
+        if crate::markdown::is_blank(&text) {
             return Vec::new();
         }
-        vec![Part { formatted: markdown.to_owned(), plain: markdown.to_owned() }]
+        vec![Part { formatted: text.to_string(), plain: text.into_owned() }]
     }
 
     /// The message's id is its nonce.
@@ -238,5 +239,8 @@ mod tests {
         assert!(adapter.split(" \n ").is_empty());
         let long = "* x\n".repeat(5000);
         assert_eq!(adapter.split(&long), [Part { formatted: long.clone(), plain: long }]);
+        let valued = format!("**{}**", crate::delimited("C:\\*x"));
+        assert_eq!(adapter.split(&valued)[0].plain, "**C:\\*x**");
+        assert!(adapter.split(&crate::delimited(" ")).is_empty());
     }
 }

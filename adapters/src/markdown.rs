@@ -1,13 +1,17 @@
 //! Markdown into runs of styled text that lose nothing, for each platform to write in its own format.
 //!
-//! Read as `CommonMark` with tables and strikethrough, but for people who chat: line breaks, blank lines and indentation
-//! stay, HTML and entities are text, and marks inside words (`3*4*5`, `__init__`) are not markup. Each block is compared
-//! with its source afterwards; one that would lose a letter is shown as it was written.
+//! Read as `CommonMark` with tables, strikethrough and spoilers, but for people who chat: line breaks, blank lines,
+//! indentation and a backslash before a brace stay, HTML and entities are text, and marks inside words (`3*4*5`, `__init__`)
+//! are not markup. Delimited values are shown as they are. Each block is compared with its source afterwards; one that
+//! would lose a letter is shown as it was written.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag, TagEnd};
+
+use crate::verbatim::{Values, without_delimiters};
 
 /// Text of one style.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +29,8 @@ pub(crate) enum Mark {
     Quote(usize),
     /// A block of code and its language, which may be empty.
     Pre(usize, Arc<str>),
+    /// Hidden until it is touched: `||…||`.
+    Spoiler,
     /// An absolute `http`, `https` or `tg` address.
     Link(usize, Arc<str>),
     Bold,
@@ -33,6 +39,8 @@ pub(crate) enum Mark {
     Code,
 }
 
+/// Begins and ends a spoiler.
+const SPOILER: &str = "||";
 /// What stands for a horizontal rule.
 const RULE: &str = "———";
 /// Longer addresses are shown, not hidden behind a link.
@@ -56,9 +64,23 @@ fn is_invisible(c: char) -> bool {
 
 /// Reads Markdown. The texts of all runs, joined, are the text without markup.
 pub(crate) fn read(markdown: &str) -> Vec<Run> {
-    let source = markdown.replace("\r\n", "\n").replace('\r', "\n");
+    let markdown = markdown.replace("\r\n", "\n").replace('\r', "\n");
+    let Some((source, values)) = Values::take_out(&markdown) else {
+        return vec![literal(&without_delimiters(&markdown))];
+    };
+    let mut runs = read_with(&source, &values);
+    for run in &mut runs {
+        if let Cow::Owned(whole) = values.put_back(&run.text) {
+            run.text = whole;
+        }
+    }
+    runs
+}
+
+/// Reads Markdown in whose texts, but not in whose marks, letters stand for values.
+fn read_with(source: &str, values: &Values<'_>) -> Vec<Run> {
     let events: Vec<_> =
-        Parser::new_ext(&source, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH).into_offset_iter().collect();
+        Parser::new_ext(source, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH).into_offset_iter().collect();
     let mut runs = Vec::new();
     let mut shown_to = 0;
     let mut ids = 0;
@@ -68,7 +90,7 @@ pub(crate) fn read(markdown: &str) -> Vec<Run> {
         let end = start + source[start..range.end.max(start)].trim_end().len();
         // What lies between blocks belongs to none: blank lines, indentation, definitions of links.
         push(&mut runs, literal(&source[shown_to..start]));
-        let mut writer = Writer::new(&source, ids);
+        let mut writer = Writer::new(source, values, ids);
         writer.write(block);
         ids = writer.ids;
         if writer.is_faithful_to(&source[start..end]) {
@@ -119,11 +141,15 @@ fn blocks<'e, 's>(events: &'e [Spanned<'s>]) -> Vec<&'e [Spanned<'s>]> {
 /// Writes one top-level block.
 struct Writer<'s> {
     source: &'s str,
+    /// What letters in the source stand for. Only what is measured or becomes a mark is filled in here.
+    values: &'s Values<'s>,
     runs: Vec<Run>,
     marks: Vec<Mark>,
     ids: usize,
     /// Nothing is on the current line yet, but for indentation and a list's marker.
     fresh: bool,
+    /// Stretches of text that were written and can be seen.
+    visible: usize,
     /// Up to where the source is shown.
     shown_to: usize,
     lists: usize,
@@ -132,33 +158,43 @@ struct Writer<'s> {
     /// For each open emphasis its delimiter if it is shown as text.
     shown_delimiters: Vec<Option<&'s str>>,
     links: Vec<OpenLink<'s>>,
+    spoilers: Vec<SpoilerMark>,
     /// The rows of the open table, and what was written before it: cells are written into `runs` and collected from it.
     table: Vec<Vec<String>>,
     outside_table: Vec<Run>,
+}
+
+/// One end of a spoiler: where it stands in the source.
+struct SpoilerMark {
+    at: usize,
+    opens: bool,
 }
 
 struct OpenLink<'s> {
     kind: LinkType,
     address: CowStr<'s>,
     linked: bool,
-    /// How many runs there were, and how long the last was, when it began.
-    begun: (usize, usize),
+    /// How many visible stretches there were when it began.
+    begun: usize,
 }
 
 impl<'s> Writer<'s> {
-    fn new(source: &'s str, ids: usize) -> Self {
+    fn new(source: &'s str, values: &'s Values<'s>, ids: usize) -> Self {
         Self {
             source,
+            values,
             runs: Vec::new(),
             marks: Vec::new(),
             ids,
             fresh: true,
+            visible: 0,
             shown_to: 0,
             lists: 0,
             quotes: 0,
             code: None,
             shown_delimiters: Vec::new(),
             links: Vec::new(),
+            spoilers: Vec::new(),
             table: Vec::new(),
             outside_table: Vec::new(),
         }
@@ -166,17 +202,14 @@ impl<'s> Writer<'s> {
 
     fn write(&mut self, block: &[Spanned<'s>]) {
         self.shown_to = block[0].1.start;
+        self.spoilers = spoilers(self.source, block);
         for (event, range) in block {
             match event {
                 Event::Start(tag) => self.start(tag, range),
                 Event::End(tag) => self.end(*tag, range),
                 Event::Text(text) => match &mut self.code {
                     Some(code) => code.push_str(text),
-                    None => {
-                        // The source, not the event: entities stay as they were written.
-                        let written = &self.source[range.clone()];
-                        self.text(if written.contains('\n') { text } else { written });
-                    }
+                    None => self.inline(text, range),
                 },
                 Event::Code(code) => {
                     self.marks.push(Mark::Code);
@@ -298,6 +331,35 @@ impl<'s> Writer<'s> {
         }
     }
 
+    /// Writes a stretch of a paragraph.
+    fn inline(&mut self, text: &str, range: &Range<usize>) {
+        // The source, not the event: entities stay as they were written.
+        let written = &self.source[range.clone()];
+        if written.contains('\n') {
+            self.text(text);
+            return;
+        }
+        // A template's placeholder that is to stay is written so: `\{title\}`.
+        if written.starts_with(['{', '}']) && self.source[self.shown_to.min(range.start)..range.start].ends_with('\\') {
+            self.text("\\");
+        }
+        let mut shown_to = range.start;
+        let mut next = self.spoilers.partition_point(|mark| mark.at < range.start);
+        while let Some(&SpoilerMark { at, opens }) = self.spoilers.get(next).filter(|mark| mark.at < range.end) {
+            next += 1;
+            self.text(&self.source[shown_to..at]);
+            if opens {
+                self.marks.push(Mark::Spoiler);
+            }
+            self.put(SPOILER, true);
+            if !opens && let Some(last) = self.marks.iter().rposition(|mark| *mark == Mark::Spoiler) {
+                self.marks.remove(last);
+            }
+            shown_to = at + SPOILER.len();
+        }
+        self.text(&self.source[shown_to..range.end]);
+    }
+
     /// Writes text in the styles that are open.
     fn text(&mut self, text: &str) {
         self.put(text, false);
@@ -308,10 +370,14 @@ impl<'s> Writer<'s> {
             return;
         }
         self.fresh = false;
+        self.visible += usize::from(!plain_only && !is_blank(&self.values.put_back(text)));
         let mut marks = self.marks.clone();
         marks.sort();
         marks.dedup();
-        // Code takes no other style; in a link the link is worth more.
+        if marks.contains(&Mark::Spoiler) {
+            marks.retain(|mark| *mark != Mark::Code);
+        }
+        // Code takes no other style, and hidden it is no code; in a link the link is worth more.
         if marks.iter().any(|mark| matches!(mark, Mark::Pre(..) | Mark::Code)) {
             marks.retain(|mark| !matches!(mark, Mark::Bold | Mark::Italic | Mark::Strike));
         }
@@ -380,27 +446,26 @@ impl<'s> Writer<'s> {
     }
 
     fn open_link(&mut self, kind: LinkType, address: &CowStr<'s>, text_start: usize) {
-        let linked = is_address(address) && !self.marks.iter().any(|mark| matches!(mark, Mark::Link(..)));
+        let whole = self.values.put_back(address);
+        let linked = is_address(&whole) && !self.marks.iter().any(|mark| matches!(mark, Mark::Link(..)));
         if linked {
             let id = self.id();
-            self.marks.push(Mark::Link(id, Arc::from(&**address)));
+            self.marks.push(Mark::Link(id, Arc::from(&*whole)));
         }
-        let begun = (self.runs.len(), self.runs.last().map_or(0, |run| run.text.len()));
-        self.links.push(OpenLink { kind, address: address.clone(), linked, begun });
+        self.links.push(OpenLink { kind, address: address.clone(), linked, begun: self.visible });
         self.shown_to = text_start;
     }
 
     fn close_link(&mut self, range: &Range<usize>) {
         let Some(link) = self.links.pop() else { return };
-        let (count, length) = link.begun;
-        let nothing_new = self.runs.len() <= count && self.runs.last().map_or(0, |run| run.text.len()) == length;
-        if nothing_new {
+        let nothing_to_see = self.visible == link.begun;
+        if nothing_to_see {
             self.text(&link.address);
         }
         if link.linked {
             self.marks.retain(|mark| !matches!(mark, Mark::Link(..)));
         }
-        if nothing_new {
+        if nothing_to_see {
             return;
         }
         let tail = self.source.get(self.shown_to..range.end).unwrap_or_default();
@@ -433,7 +498,17 @@ impl<'s> Writer<'s> {
         }
         let ticks = &fence[..fence.len() - fence.trim_start_matches(mark).len()];
         let info = fence[ticks.len()..].lines().next().unwrap_or_default();
-        let language = info.split_whitespace().next().unwrap_or_default();
+        if is_blank(code) {
+            // Without code there is no block to say the language: it is shown as it was written.
+            self.text(&format!("{ticks}{info}"));
+            if whole.trim_end().contains('\n') {
+                self.text(&format!("\n{ticks}"));
+            }
+            return;
+        }
+        let word = info.split_whitespace().next().unwrap_or_default();
+        // A value of several words is no language.
+        let language = if self.values.put_back(word).contains(char::is_whitespace) { "" } else { word };
         // A mark says the language; what else stands there (a file's name) is shown before the code.
         let before_rest = info.find(language).map_or(info.len(), |at| at + language.len());
         let rest = info[before_rest..].trim();
@@ -445,7 +520,7 @@ impl<'s> Writer<'s> {
             self.put(&format!("{rest}\n"), false);
         }
         let id = self.id();
-        self.marks.push(Mark::Pre(id, Arc::from(language)));
+        self.marks.push(Mark::Pre(id, Arc::from(&*self.values.put_back(language))));
         self.text(code);
         self.marks.pop();
         self.put(&format!("\n{ticks}"), true);
@@ -454,6 +529,7 @@ impl<'s> Writer<'s> {
     /// The cells as columns, in a block of code. They are of equal width unless that takes more than [`MOST_PADDING`].
     fn table(&mut self) {
         self.runs = std::mem::take(&mut self.outside_table);
+        let width = |cell: &str| width(&self.values.put_back(cell));
         let columns = self.table.iter().map(Vec::len).max().unwrap_or(0);
         let mut widths: Vec<usize> = (0..columns)
             .map(|column| {
@@ -486,7 +562,7 @@ impl<'s> Writer<'s> {
     fn is_faithful_to(&self, source: &str) -> bool {
         let mut shown = self.runs.iter().flat_map(|run| run.text.chars());
         // A bullet alone is not worth a dash.
-        let nothing = |run: &Run| run.plain_only || is_blank(&run.text.replace('•', ""));
+        let nothing = |run: &Run| run.plain_only || is_blank(&self.values.put_back(&run.text.replace('•', "")));
         let blank = self.runs.iter().all(nothing);
         !blank && source.chars().filter(|c| is_content(*c)).all(|wanted| shown.any(|c| c == wanted))
     }
@@ -494,6 +570,53 @@ impl<'s> Writer<'s> {
 
 fn is_content(c: char) -> bool {
     !c.is_whitespace() && !c.is_control() && !c.is_ascii_punctuation()
+}
+
+/// The ends of a block's spoilers, in order. A pair stands in one paragraph and one style, around something, and outside
+/// of words, code and tables: `a || b` and `x||y||z` are none.
+fn spoilers(source: &str, block: &[Spanned<'_>]) -> Vec<SpoilerMark> {
+    /// A block or a style that is open.
+    #[derive(Clone, Copy)]
+    struct Level {
+        literal: bool,
+        begun: Option<usize>,
+    }
+    let mut found = Vec::new();
+    let mut levels = vec![Level { literal: false, begun: None }];
+    for (event, range) in block {
+        let Some(level) = levels.last_mut() else { break };
+        match event {
+            Event::Start(tag) => {
+                let literal = level.literal
+                    || matches!(tag, Tag::CodeBlock(_) | Tag::Table(_) | Tag::HtmlBlock)
+                    || matches!(tag, Tag::Link { link_type: LinkType::Autolink | LinkType::Email, .. });
+                levels.push(Level { literal, begun: None });
+            }
+            Event::End(_) => drop(levels.pop()),
+            Event::Text(_) if !level.literal && !source[range.clone()].contains('\n') => {
+                for (at, _) in source[range.clone()].match_indices(SPOILER) {
+                    let (before, after) = (&source[..range.start + at], &source[range.start + at + SPOILER.len()..]);
+                    let escaped = at == 0 && before.ends_with('\\');
+                    if escaped || before.ends_with('|') || after.starts_with('|') {
+                        continue;
+                    }
+                    let (before, after) = (before.chars().next_back(), after.chars().next());
+                    let is_text = |c: Option<char>| c.is_some_and(|c| !c.is_whitespace());
+                    match level.begun {
+                        Some(begun) if is_text(before) && !is_in_word(after) => {
+                            found.extend([(begun, true), (range.start + at, false)]);
+                            level.begun = None;
+                        }
+                        _ if is_text(after) && !is_in_word(before) => level.begun = Some(range.start + at),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    found.sort_unstable();
+    found.into_iter().map(|(at, opens)| SpoilerMark { at, opens }).collect()
 }
 
 /// The line below a heading that is marked by one (`---` or `===`).
@@ -505,16 +628,20 @@ fn underline(heading: &str) -> Option<&str> {
 
 /// Delimiters that `CommonMark` takes for emphasis and people who chat do not mean as such.
 fn is_no_markup(delimiter: &str, inner: &str, before: Option<char>, after: Option<char>) -> bool {
-    // Scripts without spaces between words put emphasis right beside letters.
-    let in_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() && !is_wide(c));
     let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
     match delimiter {
-        "*" => in_word(before) || in_word(after),
-        "**" => in_word(before) && in_word(after) && (digit(before) || digit(after)),
+        "*" => is_in_word(before) || is_in_word(after),
+        "**" => is_in_word(before) && is_in_word(after) && (digit(before) || digit(after)),
         "__" => inner.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'),
         "~" => true,
         _ => false,
     }
+}
+
+/// Whether a mark beside this character is inside a word. Scripts without spaces between words put marks right beside
+/// letters.
+fn is_in_word(c: Option<char>) -> bool {
+    c.is_some_and(|c| c.is_alphanumeric() && !is_wide(c))
 }
 
 /// Whether a link can be followed from a chat: others are shown as they were written.
@@ -527,9 +654,10 @@ fn is_address(address: &str) -> bool {
         })
 }
 
-/// Columns of a text in a fixed-width font.
+/// Columns of a text in a fixed-width font; of its longest line, if it has several.
 fn width(text: &str) -> usize {
-    text.chars().map(|c| if is_wide(c) { 2 } else { usize::from(!is_zero_width(c)) }).sum()
+    let columns = |c| if is_wide(c) { 2 } else { usize::from(!is_zero_width(c)) };
+    text.split('\n').map(|line| line.chars().map(columns).sum()).max().unwrap_or(0)
 }
 
 /// East Asian wide characters and most emoji.
@@ -606,6 +734,14 @@ mod tests {
             ("a\n---\nb", "a\n———\nb"),
             ("重要な**太字**です", "重要な⟨bold⟩太字⟨⟩です"),
             ("|a|b|\n|-|-|\n|日本|`x`\\|y|", "⟨pre:⟩a    | b\n-----+----\n日本 | x|y⟨⟩"),
+            ("it is ||Bob||, or (||a\nb||)", "it is ⟨spoiler⟩Bob⟨⟩, or (⟨spoiler⟩a\nb⟨⟩)"),
+            ("**x ||y|| z**", "⟨bold⟩x ⟨⟩⟨spoiler bold⟩y⟨⟩⟨bold⟩ z⟨⟩"),
+            ("||*i* `pw` ||", "||⟨italic⟩i⟨⟩ ⟨code⟩pw⟨⟩ ||"),
+            ("||*i* `pw` [l](http://h.o)||", "⟨spoiler italic⟩i⟨⟩⟨spoiler⟩ pw ⟨⟩⟨spoiler link:http://h.o⟩l⟨⟩"),
+            ("||a *||b|| c* d||", "⟨spoiler⟩a ⟨⟩⟨spoiler italic⟩b⟨⟩⟨spoiler italic⟩ c⟨⟩⟨spoiler⟩ d⟨⟩"),
+            ("<http://a.b/||c||>", "⟨link:http://a.b/||c||⟩http://a.b/||c||⟨⟩"),
+            ("*||a* b|| `||c||`", "⟨italic⟩||a⟨⟩ b|| ⟨code⟩||c||⟨⟩"),
+            ("[\u{200b}](http://h.org)", "⟨link:http://h.org⟩\u{200b}http://h.org⟨⟩"),
         ] {
             assert_eq!(seen(markdown), expected, "{markdown}");
         }
@@ -631,6 +767,15 @@ mod tests {
             "-",
             ">",
             "[x] done",
+            r"\{issue.title\} {a}",
+            r"\{",
+            "a || b || c",
+            "x||y||z",
+            "|| a ||",
+            "||a",
+            "||||",
+            "|||a|||",
+            "||a\n\nb||",
             "1. ",
             "🙂 👨‍👩‍👧‍👦",
             "\t",
@@ -640,11 +785,56 @@ mod tests {
     }
 
     #[test]
+    fn values_are_shown_as_they_are_and_markup_around_them_counts() {
+        use crate::delimited as v;
+        let nasty = "C:\\_dir\\*x* [Your invoice](http://evil.org) ||y|| `z`\n\n# <b>&amp;\n```\n| a";
+        let address = "https://ex.org/a_b_c(d)?x=*y*";
+        for (markdown, expected) in [
+            (v(nasty), nasty.to_owned()),
+            (format!("**{}** x", v(nasty)), format!("⟨bold⟩{nasty}⟨⟩ x")),
+            (format!("`{}`", v(nasty)), format!("⟨code⟩{nasty}⟨⟩")),
+            (format!("```py\n{}\n```", v(nasty)), format!("⟨pre:py⟩{nasty}⟨⟩")),
+            (format!("# {}\nx", v(nasty)), format!("⟨bold⟩{nasty}⟨⟩\nx")),
+            (format!("> {}\n\nx", v(nasty)), format!("⟨quote⟩{nasty}⟨⟩\n\nx")),
+            (format!("- {}\n- ||{}||", v(nasty), v("b")), format!("• {nasty}\n• ⟨spoiler⟩b⟨⟩")),
+            (format!("[{}]({})", v(nasty), v(address)), format!("⟨link:{address}⟩{nasty}⟨⟩")),
+            (format!("[a]({}/b#{})", v("http://h.org"), v("*c*")), "⟨link:http://h.org/b#*c*⟩a⟨⟩".into()),
+            (format!("[a]({})", v("javascript:x()")), "a (javascript:x())".into()),
+            (format!("[a]({})", v("http://h.org/ b")), "a (http://h.org/ b)".into()),
+            (format!("[a](http://h.org/{})", v(&"x".repeat(990))), format!("a (http://h.org/{})", "x".repeat(990))),
+            (format!("[{}](http://h.org)", v(" ")), "⟨link:http://h.org⟩ http://h.org⟨⟩".into()),
+            (format!("{}*{}*{}", v("3"), v("4"), v("5")), "3*4*5".into()),
+            (format!("x{}*y* _{}_", v("\\"), v("a_")), "x\\*y* ⟨italic⟩a_⟨⟩".into()),
+            (format!("|a|\n|-|\n|{}|\n|c|", v("x|y|z")), "⟨pre:⟩a\n-----\nx|y|z\nc⟨⟩".into()),
+            (format!("``` {}\nx\n```", v("a b")), "a b\n⟨pre:⟩x⟨⟩".into()),
+            (format!("```{}\nx\n```", v("rs")), "⟨pre:rs⟩x⟨⟩".into()),
+            (format!("**{}**", v("\u{200b}")), "**\u{200b}**".into()),
+            (format!("**a**{}", v("\r\n**b**")), "⟨bold⟩a⟨⟩\n**b**".into()),
+        ] {
+            assert_eq!(seen(&markdown), expected, "{markdown}");
+        }
+        assert_eq!(plain(&format!("[a]({}) ||{}||", v(address), v("b"))), format!("a ({address}) ||b||"));
+        let table = |cell: &str| plain(&format!("|a|b|\n|-|-|\n|{}|1|\n{}", v(cell), "|y|2|\n".repeat(500)));
+        assert!(table("xxx").contains("\ny   | 2\n"));
+        assert!(table(&"x".repeat(3000)).contains("\ny | 2\n"), "padding is counted with the values in");
+    }
+
+    #[test]
+    fn more_values_than_can_stand_apart_are_shown_without_markup() {
+        assert_eq!(
+            seen(&format!("**{}**", crate::delimited("*a*").repeat(7000))),
+            format!("**{}**", "*a*".repeat(7000))
+        );
+    }
+
+    #[test]
     fn the_plain_text_says_what_marks_would() {
         assert_eq!(plain("see [a](http://a.b)!"), "see a (http://a.b)!");
         assert_eq!(plain("x\n```py\ny\n```"), "x\n```py\ny\n```");
         assert_eq!(plain("[a][r]\n\n[r]: http://a.b"), "a [r]\n\n[r]: http://a.b");
         assert_eq!(plain("**b**\r\nc"), "b\nc");
+        assert_eq!(plain("it is ||*Bob*||"), "it is ||Bob||");
+        assert_eq!(plain(r"\||a|| \\{b"), r"||a|| \{b");
     }
 
     #[test]

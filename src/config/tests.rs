@@ -529,7 +529,7 @@ fn a_variable_that_is_no_proxy_is_an_error_without_its_password() {
             None,
             "! .env:2: HTTPS_PROXY: this is not the address of a proxy",
         ),
-        ("", Some(("all_proxy", "socks://user:pass-word@h:1")), "! all_proxy: this is not the address of a proxy"),
+        ("", Some(("all_proxy", "sucks://user:pass-word@h:1")), "! all_proxy: this is not the address of a proxy"),
         ("HTTP_PROXY=http://${NOWHERE}:1\n", None, "! .env:1: HTTP_PROXY: "),
     ] {
         let loaded = Files { yaml: "", env, process: process.as_slice() }.load();

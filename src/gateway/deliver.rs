@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hookgate_adapters::{Adapter, ChatTarget, OutboundMessage, Part, Platform, ReplyToMode, SendError};
+use hookgate_adapters::{
+    Adapter, ChatTarget, OutboundMessage, Part, Platform, ReplyToMode, SendError, without_delimiters,
+};
 use hookgate_hooks::Event;
 use hookgate_hooks::payload::{WebhookDelivered, WebhookFailed};
 use tokio::sync::oneshot;
@@ -143,8 +145,11 @@ impl Drop for Shift {
 pub(super) fn split(adapter: Option<&Arc<dyn Adapter>>, text: &str) -> Vec<Part> {
     match adapter {
         Some(adapter) => adapter.split(text),
-        None if text.trim().is_empty() => Vec::new(),
         None => {
+            let text = without_delimiters(text);
+            if text.trim().is_empty() {
+                return Vec::new();
+            }
             let chars: Vec<char> = text.chars().collect();
             let parts = chars.chunks(SMALL_PART).map(|chunk| chunk.iter().collect::<String>());
             parts.map(|plain| Part { formatted: plain.clone(), plain }).collect()
@@ -306,5 +311,17 @@ impl Gateway {
         for (_, follower) in followers.unwrap_or_default() {
             let _ = follower.send(outcome.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_for_a_platform_that_is_not_running_has_no_delimiters() {
+        let text = format!("**{}**", hookgate_adapters::delimited("*a*"));
+        assert_eq!(split(None, &text), [Part { formatted: "***a***".into(), plain: "***a***".into() }]);
+        assert!(split(None, &hookgate_adapters::delimited(" ")).is_empty());
     }
 }

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use axum::http::HeaderMap;
+use hookgate_adapters::{delimited, without_delimiters};
 
 use crate::webhook::json::{Json, Kind, cut_note, encode_string, truncate_chars};
 use crate::webhook::payload::Payload;
@@ -69,32 +70,66 @@ pub struct MissingPath {
 /// `default:text` (for missing, `null` and empty), `upper`, `lower`, `date` (Unix seconds or milliseconds, or ISO 8601,
 /// as `2026-11-30 19:08:13 UTC`; anything else, a plain date too, is left alone). A placeholder with an unknown filter is text.
 pub fn render(template: &str, context: &RenderContext<'_>) -> Result<Rendered, MissingPath> {
-    if template.trim().is_empty() {
-        return Ok(Rendered { text: default_text(context), missing: Vec::new() });
+    render_into(Text { written: String::with_capacity(template.len()), delimits: false }, template, context)
+}
+
+/// The same for a chat, where the template's own words are Markdown: every value stands between the delimiters of
+/// [`hookgate_adapters::Adapter::split`], and so does a placeholder that stays as written. A `default` is the template's own.
+pub fn render_for_chat(template: &str, context: &RenderContext<'_>) -> Result<Rendered, MissingPath> {
+    render_into(Text { written: String::with_capacity(template.len()), delimits: true }, template, context)
+}
+
+/// A text that is being rendered.
+struct Text {
+    written: String,
+    delimits: bool,
+}
+
+impl Text {
+    /// What the template says itself.
+    fn own(&mut self, text: &str) {
+        self.written.push_str(&if self.delimits { without_delimiters(text) } else { Cow::Borrowed(text) });
     }
-    let mut rendered = Rendered { text: String::with_capacity(template.len()), missing: Vec::new() };
+
+    /// What the delivery says.
+    fn value(&mut self, text: &str) {
+        match self.delimits {
+            true => self.written.push_str(&delimited(text)),
+            false => self.written.push_str(text),
+        }
+    }
+}
+
+fn render_into(mut text: Text, template: &str, context: &RenderContext<'_>) -> Result<Rendered, MissingPath> {
+    let mut missing: Vec<String> = Vec::new();
+    if template.trim().is_empty() {
+        write_default(&mut text, context);
+        return Ok(Rendered { text: text.written, missing });
+    }
     for piece in pieces(template) {
         let placeholder = match piece {
-            Piece::Text(text) => {
-                rendered.text.push_str(text);
+            Piece::Text(own) => {
+                text.own(own);
                 continue;
             }
             Piece::Placeholder(placeholder) => placeholder,
         };
-        if let Some(text) = placeholder.fill(context) {
-            rendered.text.push_str(&text);
-            continue;
-        }
-        match context.missing {
-            Missing::Keep => rendered.text.push_str(placeholder.written),
-            Missing::Empty => {}
-            Missing::Error => return Err(MissingPath { path: placeholder.path.to_owned() }),
-        }
-        if !rendered.missing.iter().any(|path| path == placeholder.path) {
-            rendered.missing.push(placeholder.path.to_owned());
+        match placeholder.fill(context) {
+            Some(Filled { text: own, is_own: true }) => text.own(&own),
+            Some(Filled { text: value, is_own: false }) => text.value(&value),
+            None => {
+                match context.missing {
+                    Missing::Keep => text.value(placeholder.written),
+                    Missing::Empty => {}
+                    Missing::Error => return Err(MissingPath { path: placeholder.path.to_owned() }),
+                }
+                if !missing.iter().any(|path| path == placeholder.path) {
+                    missing.push(placeholder.path.to_owned());
+                }
+            }
         }
     }
-    Ok(rendered)
+    Ok(Rendered { text: text.written, missing })
 }
 
 /// Fills a template of an id: every path must be there and lead to text or a number, and the result must not be blank.
@@ -113,7 +148,8 @@ pub(crate) fn render_id(template: &str, context: &RenderContext<'_>) -> Result<S
                 let filled = placeholder.fill(context).filter(|_| is_scalar);
                 id.push_str(
                     &filled
-                        .ok_or_else(|| format!("{} is not text or a number in this delivery", placeholder.written))?,
+                        .ok_or_else(|| format!("{} is not text or a number in this delivery", placeholder.written))?
+                        .text,
                 );
             }
         }
@@ -150,10 +186,16 @@ fn fence_around(text: &str) -> String {
     "`".repeat((longest + 1).max(3))
 }
 
-fn default_text(context: &RenderContext<'_>) -> String {
+fn write_default(text: &mut Text, context: &RenderContext<'_>) {
     let json = context.payload.json().shortened(context.raw_limit);
     let fence = fence_around(&json);
-    format!("Webhook event {} on route {}:\n\n{fence}json\n{json}\n{fence}", context.event, context.route)
+    text.own("Webhook event ");
+    text.value(context.event);
+    text.own(" on route ");
+    text.value(context.route);
+    text.own(&format!(":\n\n{fence}json\n"));
+    text.value(&json);
+    text.own(&format!("\n{fence}"));
 }
 
 /// What is suspicious in a template, for the load of a configuration. All are warnings: the text renders anyway.
@@ -263,6 +305,13 @@ enum Value<'a> {
     Text(Cow<'a, str>),
 }
 
+/// What stands where a placeholder was.
+struct Filled<'a> {
+    text: Cow<'a, str>,
+    /// It comes from the template (`default`), not from the delivery.
+    is_own: bool,
+}
+
 impl<'t> Placeholder<'t> {
     /// The placeholder at the very start of `text`, if there is one.
     fn parse(text: &'t str) -> Option<Self> {
@@ -293,7 +342,7 @@ impl<'t> Placeholder<'t> {
     }
 
     /// `None` when the path is missing and no filter replaced it.
-    fn fill<'a>(&self, context: &RenderContext<'a>) -> Option<Cow<'a, str>>
+    fn fill<'a>(&self, context: &RenderContext<'a>) -> Option<Filled<'a>>
     where
         't: 'a,
     {
@@ -308,9 +357,11 @@ impl<'t> Placeholder<'t> {
             Value::Json(json, _) => json.plain(),
         };
         let mut value = self.value(context);
+        let mut is_own = false;
         for filter in &self.filters {
             value = match (filter, value) {
                 (Filter::Default(text), None | Some(Value::Json(_, Kind::Null))) => {
+                    is_own = true;
                     Some(Value::Text(Cow::Borrowed(*text)))
                 }
                 (_, None) => None,
@@ -324,7 +375,10 @@ impl<'t> Placeholder<'t> {
                 (filter, Some(value)) => {
                     let text = show(value);
                     Some(Value::Text(match filter {
-                        Filter::Default(default) if text.is_empty() => Cow::Borrowed(*default),
+                        Filter::Default(default) if text.is_empty() => {
+                            is_own = true;
+                            Cow::Borrowed(*default)
+                        }
                         Filter::Default(_) | Filter::Json => text,
                         Filter::Truncate(limit) => truncate(text, *limit),
                         Filter::Upper => Cow::Owned(text.to_uppercase()),
@@ -334,7 +388,7 @@ impl<'t> Placeholder<'t> {
                 }
             };
         }
-        value.map(show)
+        value.map(|value| Filled { text: show(value), is_own })
     }
 }
 
@@ -412,6 +466,7 @@ fn date(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use hookgate_adapters::{VALUE_END, VALUE_START};
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -430,6 +485,13 @@ mod tests {
         render(template, &context(&payload, &headers)).expect("missing: keep").text
     }
 
+    /// For a chat, with `‹›` in place of the delimiters.
+    fn filled_for_chat(template: &str, body: &str) -> String {
+        let (payload, headers) = (payload(body), HeaderMap::new());
+        let text = render_for_chat(template, &context(&payload, &headers)).expect("missing: keep").text;
+        text.replace(VALUE_START, "‹").replace(VALUE_END, "›")
+    }
+
     #[test]
     fn vectors() {
         let file = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/prompt_template.json"));
@@ -442,6 +504,9 @@ mod tests {
             let context = RenderContext { event: &event, ..context(&payload, &headers) };
             let rendered = render(&text("template"), &context).expect("missing: keep");
             assert_eq!(rendered.text, text("text"), "{}", text("template"));
+            let for_chat = render_for_chat(&text("template"), &context).expect("missing: keep");
+            assert_eq!(without_delimiters(&for_chat.text), text("text"), "{}", text("template"));
+            assert_eq!(for_chat.missing, rendered.missing);
             checked += 1;
         }
         assert_eq!(checked, 30);
@@ -452,6 +517,25 @@ mod tests {
         let template = "a={a.b} n={n} t={t} nul={nul} l0={l.0} bad={x-y} m={no.such}";
         let body = r#"{"a":{"b":"v"},"n":5,"t":true,"nul":null,"l":[1]}"#;
         assert_eq!(filled(template, body), "a=v n=5 t=true nul=null l0=1 bad={x-y} m={no.such}");
+    }
+
+    #[test]
+    fn for_a_chat_what_the_delivery_says_stands_apart_from_what_the_template_says() {
+        let body = r#"{"t":"*a*\n`b`","n":1,"o":{"k":"_"},"e":"","x":"\uFDD0a\uFDD1b"}"#;
+        for (template, text) in [
+            ("**{t}** [open]({n})", "**‹*a*\n`b`›** [open](‹1›)"),
+            ("{t|upper|truncate:3} {o} {o|json}", "‹*A*…(+4)› ‹{\n  \"k\": \"_\"\n}› ‹{\n  \"k\": \"_\"\n}›"),
+            ("{event_type} {__raw__|truncate:1}", "‹push› ‹{…(+83)›"),
+            ("{a_b} {e}", "‹{a_b}› ‹›"),
+            ("{a_b|default:*none*} {e|default:*none*|upper} {n|default:*none*}", "*none* *NONE* ‹1›"),
+            ("{x} \u{fdd1}*\u{fdd0}", "‹ab› *"),
+            ("\\{t\\} {x y}", "\\{t\\} {x y}"),
+        ] {
+            assert_eq!(filled_for_chat(template, body), text, "{template}");
+        }
+        assert_eq!(filled("{x}\u{fdd1}", body), "\u{fdd0}a\u{fdd1}b\u{fdd1}", "a model reads what was sent");
+        let whole = filled_for_chat("", r#"{"a":"```` x"}"#);
+        assert_eq!(whole, "Webhook event ‹push› on route ‹r›:\n\n`````json\n‹{\n  \"a\": \"```` x\"\n}›\n`````");
     }
 
     #[test]
@@ -647,6 +731,14 @@ mod tests {
         fn values_are_never_expanded_again(value in "[{}a_|:. ]{0,40}") {
             let body = json!({"v": value, "a": "EXPANDED", "__raw__": 1}).to_string();
             prop_assert_eq!(filled("<{v}>", &body), format!("<{value}>"));
+            prop_assert_eq!(filled_for_chat("<{v}>", &body), format!("<‹{value}›>"));
+        }
+
+        #[test]
+        fn delimiters_are_all_that_a_text_for_a_chat_has_more(template in "[{}a-c.|*_: ]{0,30}", value in "[*_\\[`\n ]{0,9}") {
+            let body = json!({"a": value, "b": {"c": [value]}}).to_string();
+            let for_chat = filled_for_chat(&template, &body).replace(['‹', '›'], "");
+            prop_assert_eq!(for_chat, filled(&template, &body));
         }
 
         #[test]

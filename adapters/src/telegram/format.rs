@@ -159,6 +159,7 @@ fn open_tag(html: &mut String, mark: &Mark) {
             escape(html, address);
             html.push_str("\">");
         }
+        Mark::Spoiler => html.push_str("<tg-spoiler>"),
         Mark::Bold => html.push_str("<b>"),
         Mark::Italic => html.push_str("<i>"),
         Mark::Strike => html.push_str("<s>"),
@@ -173,6 +174,7 @@ fn close<'m>(html: &mut String, marks: impl DoubleEndedIterator<Item = &'m Mark>
             Mark::Pre(_, language) if language.is_empty() => "</pre>",
             Mark::Pre(..) => "</code></pre>",
             Mark::Link(..) => "</a>",
+            Mark::Spoiler => "</tg-spoiler>",
             Mark::Bold => "</b>",
             Mark::Italic => "</i>",
             Mark::Strike => "</s>",
@@ -226,7 +228,11 @@ mod tests {
                 "```c++ x=\"1\"\n<&>\n```",
                 "x=&quot;1&quot;\n<pre><code class=\"language-c++\">&lt;&amp;&gt;</code></pre>",
             ),
+            ("```ls -la /tmp", "```ls -la /tmp"),
+            ("a\n\n```result 42\n```\n\nend", "a\n\n```result 42\n```\n\nend"),
+            ("```\n```", "```\n```"),
             ("[x](http://a.b/?c=\"d\"&e)", "<a href=\"http://a.b/?c=&quot;d&quot;&amp;e\">x</a>"),
+            ("**a ||b||**", "<b>a </b><tg-spoiler><b>b</b></tg-spoiler>"),
             ("> **q**\n\n> r", "<blockquote><b>q</b></blockquote>\n\n<blockquote>r</blockquote>"),
         ] {
             assert_eq!(one(markdown), expected, "{markdown}");

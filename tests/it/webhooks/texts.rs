@@ -199,6 +199,94 @@ async fn what_a_payload_says_is_data_for_the_model() {
 }
 
 #[tokio::test]
+async fn what_a_payload_says_is_text_in_a_chat_and_the_template_is_markdown() {
+    let direct = |name: &str, template: &str| {
+        let template = json!(template).to_string();
+        route(name, &format!("deliver: ['telegram:7', 'local:{name}', log], deliver_only: true, prompt: {template}"))
+    };
+    let world = World::default()
+        .route(&direct("bare", "{v}"))
+        .route(&direct(
+            "dressed",
+            "**{v}** `{v}` [open]({url})\n```py\n{v}\n```\n\\{v\\} {a_b_c} {none|default:*nobody*}",
+        ))
+        .route(&direct("hidden", "||{v}||"))
+        .route(&direct("whole", ""));
+    run_test(world, async |t| -> Result<()> {
+        let url = "https://ex.org/a_b_c(d)?x=*y*";
+        let values = [
+            r"C:\_dir\*x",
+            url,
+            "[Your invoice](http://evil.example/pay)",
+            "<a href=\"http://evil.example\">*x*</a> &amp;",
+            "# a\n\n- b\n> c\n```\nd\n```\n    e\n|f|\n|-|\n",
+            "||x|| ~~y~~ __z__ \\{v\\}",
+            "a\u{fdd1}*b*\u{fdd0}*c*",
+        ];
+        let kinds = |message: &crate::support::fake_telegram::BotMessage| {
+            message.entities.iter().map(|entity| (entity.kind, entity.argument.clone())).collect::<Vec<_>>()
+        };
+        for (n, value) in values.iter().enumerate() {
+            let said = value.replace(['\u{fdd0}', '\u{fdd1}'], "");
+            let event = json!({"v": value, "url": url});
+            let id = n.to_string();
+            assert_eq!(t.webhooks.github("bare", "push", &id, &event).await?.status, 200);
+            let heard = t.telegram.alice().hears().await?;
+            assert_eq!((heard.text.as_str(), kinds(&heard)), (said.trim_end(), vec![]));
+
+            assert_eq!(t.webhooks.github("dressed", "push", &id, &event).await?.status, 200);
+            let heard = t.telegram.alice().hears().await?;
+            assert_eq!(heard.text, format!("{said} {said} open\n{said}\n\\{{v\\}} {{a_b_c}} nobody"));
+            let expected = [
+                ("bold", None),
+                ("code", None),
+                ("text_link", Some(url.to_owned())),
+                ("pre", Some("py".to_owned())),
+                ("italic", None),
+            ];
+            assert_eq!(kinds(&heard), expected, "{value}");
+
+            assert_eq!(t.webhooks.github("hidden", "push", &id, &event).await?.status, 200);
+            let heard = t.telegram.alice().hears().await?;
+            assert_eq!((heard.text.as_str(), kinds(&heard)), (said.trim_end(), vec![("spoiler", None)]));
+
+            assert_eq!(t.webhooks.github("whole", "_push_", &id, &event).await?.status, 200);
+            let heard = t.telegram.alice().hears().await?;
+            assert!(heard.text.starts_with("Webhook event _push_ on route whole:\n\n{"), "{heard}");
+            assert_eq!(kinds(&heard), [("pre", Some("json".to_owned()))]);
+        }
+        // Where nothing is formatted, nothing is delimited either.
+        let local = t.local.hears("bare", values.len()).await?;
+        assert!(local.iter().zip(values).all(|(line, value)| *line == value.replace(['\u{fdd0}', '\u{fdd1}'], "")));
+        let dressed = t.local.hears("dressed", values.len()).await?;
+        assert!(
+            dressed[0].starts_with(r"**C:\_dir\*x** `C:\_dir\*x` [open](https://ex.org/a_b_c(d)?x=*y*)"),
+            "{dressed:?}"
+        );
+        for name in ["hidden", "whole"] {
+            t.local.hears(name, values.len()).await?;
+        }
+        assert!(!t.log.text().contains(['\u{fdd0}', '\u{fdd1}']) && !t.log.text().contains("fdd0"));
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_model_cannot_say_what_is_read_as_a_value() {
+    let world = World::default().route(&route("ask", "prompt: '{v}', deliver: telegram, deliver_extra: {chat_id: 7}"));
+    run_test(world, async |t| -> Result<()> {
+        t.model.says("\u{fdd0}**a**\u{fdd1} b\u{fdd0}");
+        t.webhooks.github("ask", "push", "d1", &json!({"v": "*x*\u{fdd0}y\u{fdd1}"})).await?;
+        let heard = t.telegram.alice().hears().await?;
+        assert_eq!((heard.text.as_str(), heard.entities[0].kind), ("a b", "bold"));
+        assert_eq!(fenced(&t.model.was_told_last()).1, "*x*\u{fdd0}y\u{fdd1}", "a prompt is what it was");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_silent_answer_is_an_answer_and_a_blank_text_asks_nothing() {
     let blank = route("blank", "prompt: '{body}', missing: empty, deliver: telegram, deliver_extra: {chat_id: 7}");
     run_test(World::default().route(&blank), async |t| -> Result<()> {
