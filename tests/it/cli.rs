@@ -612,7 +612,7 @@ async fn a_first_setup_asks_the_configured_server_through_the_proxy() -> Result<
 #[tokio::test]
 async fn a_proxy_that_is_no_address_is_named_without_its_password() -> Result<()> {
     let home = home("")?;
-    fs::write(home.path().join(".env"), "HTTPS_PROXY=socks://user:pass-word@proxy:1080\n")?;
+    fs::write(home.path().join(".env"), "HTTPS_PROXY=sucks://user:pass-word@proxy:1080\n")?;
     let mut command = hookgate(home.path());
     command.args(["config", "check"]);
     let told = run(command, "").await?;
