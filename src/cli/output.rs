@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
+use crate::redact::redact;
+
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a result could not be written, for example to a full disk.
@@ -71,6 +73,15 @@ impl Output {
             if !text.is_empty() {
                 print(visible(text.trim_end()).as_ref());
             }
+        }
+    }
+
+    /// The same for what others wrote: configured secrets in it are masked.
+    pub(super) fn told(self, json: &impl Serialize, text: impl FnOnce() -> String) {
+        if self.json {
+            print(&redact(&serde_json::to_string_pretty(json).unwrap_or_default()));
+        } else {
+            self.result(json, || redact(&text()));
         }
     }
 

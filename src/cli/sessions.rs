@@ -53,7 +53,7 @@ async fn read_only(config: &Config) -> Result<SqlStore, UserError> {
 async fn list(context: &Context, config: &Config, limit: u32) -> Result<u8, UserError> {
     let store = read_only(config).await?;
     let sessions = store.sessions(limit).await.map_err(|error| store_error(&error))?;
-    context.output.result(&sessions, || {
+    context.output.told(&sessions, || {
         if sessions.is_empty() {
             return "No conversations yet.".into();
         }
@@ -82,7 +82,7 @@ async fn show(context: &Context, config: &Config, wanted: &str, limit: u32) -> R
     })?;
     let messages = store.history(&session.id, limit, usize::MAX).await.map_err(|error| store_error(&error))?;
     store.close().await;
-    context.output.result(&json!({ "session": session, "messages": messages }), || {
+    context.output.told(&json!({ "session": session, "messages": messages }), || {
         let mut lines = vec![format!("{}  {}", session.id, session.key)];
         for message in &messages {
             let status = match message.status {
