@@ -673,3 +673,23 @@ async fn standard_output_that_is_full_is_no_failed_run() -> Result<()> {
     assert_eq!(child.wait()?.code(), Some(0));
     Ok(())
 }
+
+#[tokio::test]
+async fn a_configured_secret_in_a_conversation_is_not_shown() -> Result<()> {
+    let place = Place::with(
+        &World::default().without_telegram().echo(),
+        FakeTelegram::start().await,
+        FakeModel::start().await,
+    )?;
+    fs::write(place.home.path().join(".env"), "DEPLOY_TOKEN=a-secret-of-mine\n")?;
+    let mut command = place.command(&["chat"]);
+    command.stdin(Stdio::piped());
+    run(command, "my token is a-secret-of-mine\n").await?;
+    let list = place.run(&["sessions", "list", "--json"]).await?.ok()?.json()?;
+    let id = list[0]["id"].as_str().context("an id")?.to_owned();
+    for json in [&[][..], &["--json"]] {
+        let shown = place.run(&[&["sessions", "show", &id][..], json].concat()).await?.ok()?.out;
+        assert!(shown.contains("my token is [redacted]") && !shown.contains("a-secret-of-mine"), "{shown}");
+    }
+    Ok(())
+}

@@ -33,7 +33,7 @@ pub(super) async fn run(context: &Context, config: &Config, wanted: Deliveries) 
         }
     }
     store.close().await;
-    context.output.result(&listed, || if listed.is_empty() { "No deliveries yet.".into() } else { lines(&listed) });
+    context.output.told(&listed, || if listed.is_empty() { "No deliveries yet.".into() } else { lines(&listed) });
     Ok(0)
 }
 
