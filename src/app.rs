@@ -32,6 +32,8 @@ use crate::webhook::{self, BodyBudget, Limits, MissingTold, Webhooks};
 const HOOKS_AT_STOP: Duration = Duration::from_secs(2);
 /// How often finished rows are looked over for deletion.
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
+/// How often conversations that are over are looked for.
+const END_EVERY: Duration = Duration::from_secs(60);
 /// How often a store that failed is tried.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// How often one that works is tried, so that it is noticed before a message comes when it went away.
@@ -238,6 +240,7 @@ impl App {
             tasks.spawn(server::serve(listener, router, serving.clone()));
         }
         tasks.spawn(probe(self.gateway.clone(), Arc::clone(&self.store), listening.clone()));
+        tasks.spawn(end_conversations(self.gateway.clone(), listening.clone()));
         tasks.spawn(retain(Arc::clone(&self.store), self.retention, listening.clone()));
         tasks.spawn(announce(Arc::clone(&self.hooks), self.adapters.clone(), listening.clone()));
 
@@ -342,6 +345,13 @@ fn rules(config: &Config) -> Rules {
         turns: config.limits.turns,
         waiting_per_chat: config.limits.waiting_per_chat,
         sharing: config.sharing,
+        reset: config.reset.clone(),
+        tells_of_reset: [Platform::Telegram, Platform::Local]
+            .into_iter()
+            .filter(|platform| {
+                config.tells_of_reset && !config.silent_of_reset.iter().any(|name| name == platform.as_str())
+            })
+            .collect(),
         uncertain_sends: config.uncertain_sends,
         allowed: config.allowed.clone(),
         allowed_by_account: telegram.collect(),
@@ -383,6 +393,21 @@ async fn probe(gateway: Gateway, store: Arc<dyn Store>, stop: CancellationToken)
             () = stop.cancelled() => return,
         }
         let _ = gateway.store_health().watch(store.probe().await);
+    }
+}
+
+/// Ends what is over by `session_reset`; each next message looks for itself, too.
+async fn end_conversations(gateway: Gateway, stop: CancellationToken) {
+    if !gateway.resets_conversations() {
+        return;
+    }
+    loop {
+        // A store that fails is told of elsewhere, and tried again in a minute.
+        let _ = gateway.end_what_is_over().await;
+        tokio::select! {
+            () = tokio::time::sleep(END_EVERY) => {}
+            () = stop.cancelled() => return,
+        }
     }
 }
 

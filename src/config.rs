@@ -27,7 +27,7 @@ use std::time::Duration;
 use hookgate_adapters::{ChatTarget, GroupRules, Proxies, ReplyToMode, WebhookOptions};
 use secrecy::SecretString;
 
-use crate::session::Sharing;
+use crate::session::{ResetPolicy, Sharing};
 use crate::store::{StoreUrl, UncertainSends};
 use crate::webhook::route::{Route, RouteDefaults};
 
@@ -68,6 +68,12 @@ pub struct Config {
     pub webhook: Webhook,
     /// `GATEWAY_ALLOWED_USERS`, `GATEWAY_ALLOW_ALL_USERS`.
     pub allowed: Allowed,
+    /// `session_reset` and `timezone`.
+    pub reset: ResetPolicy,
+    /// `session_reset.notify`: people are told of a reset with the next answer.
+    pub tells_of_reset: bool,
+    /// `session_reset.notify_exclude_platforms`: but not there.
+    pub silent_of_reset: Vec<String>,
     /// `edits: turn`: an edited message is a new one.
     pub edits: bool,
     /// `roles`.

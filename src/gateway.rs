@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use hookgate_adapters::{Adapter, ChatMoved, ChatTarget, Inbound, InboundMessage, NotAccepted, Source};
+use hookgate_adapters::{Adapter, ChatMoved, ChatTarget, Inbound, InboundMessage, NotAccepted, Platform, Source};
 use hookgate_hooks::Registry;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 use crate::agent::Agent;
 use crate::clock::Clock;
 use crate::config::{Allowed, Roles};
-use crate::session::{Session, SessionKey, Sharing};
+use crate::session::{ResetMode, ResetPolicy, Session, SessionKey, Sharing};
 use crate::store::{
     Accepted, Admission, DeliveryAdmission, DeliveryRef, DeliveryWork, InboxId, NewDelivery, SessionedMessage, Store,
     StoreError, UncertainSends,
@@ -73,6 +73,10 @@ pub struct Rules {
     pub waiting_per_chat: usize,
     /// Who shares a session.
     pub sharing: Sharing,
+    /// When a conversation ends by itself.
+    pub reset: ResetPolicy,
+    /// Platforms whose people are told so, with their next answer.
+    pub tells_of_reset: Vec<Platform>,
     /// What happens to sends whose outcome is unknown.
     pub uncertain_sends: UncertainSends,
     /// `GATEWAY_ALLOWED_USERS` and `GATEWAY_ALLOW_ALL_USERS`.
@@ -243,6 +247,25 @@ impl Gateway {
             self.tell_ended(session);
         }
         Ok(ended)
+    }
+
+    /// Whether conversations end by themselves.
+    pub fn resets_conversations(&self) -> bool {
+        self.0.rules.reset.mode != ResetMode::None
+    }
+
+    /// Ends the conversations that are over by `session_reset`.
+    pub async fn end_what_is_over(&self) -> Result<(), StoreError> {
+        for (before, reason) in self.0.rules.reset.over_before(self.0.clock.now()) {
+            loop {
+                let ended = self.0.health.watch(self.0.store.end_sessions_before(before, reason).await)?;
+                if ended.is_empty() {
+                    break;
+                }
+                ended.iter().for_each(|session| self.tell_expired(session, reason));
+            }
+        }
+        Ok(())
     }
 
     /// The conversation a webhook's source belongs to.

@@ -1,6 +1,10 @@
 //! Sessions and turns as plain types: which conversation a message belongs to, and what is remembered of it.
 
+use std::time::Duration;
+
 use hookgate_adapters::{ChatType, Source};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 /// Names a conversation across resets, `agent:main:telegram:dm:42` (`spec/hermes-gateway.md` §2.5).
@@ -88,6 +92,68 @@ impl SessionKey {
 impl std::fmt::Display for SessionKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// When a conversation ends by itself (`session_reset`, `spec/hermes-gateway.md` §2.5). By default never.
+#[derive(Debug, Clone)]
+pub struct ResetPolicy {
+    /// What ends it.
+    pub mode: ResetMode,
+    /// How long it rests at most, for those that may not rest longer.
+    pub idle: Duration,
+    /// The hour at which a day begins, 0 to 23, for those that end with the day.
+    pub hour: i8,
+    /// Whose day it is.
+    pub zone: TimeZone,
+}
+
+/// What ends a conversation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ResetMode {
+    /// Nothing but a person.
+    #[default]
+    None,
+    /// Rest.
+    Idle,
+    /// The end of the day.
+    Daily,
+    /// Either.
+    Both,
+}
+
+impl Default for ResetPolicy {
+    fn default() -> Self {
+        Self { mode: ResetMode::None, idle: Duration::from_secs(86_400), hour: 4, zone: TimeZone::UTC }
+    }
+}
+
+impl ResetPolicy {
+    /// The times, Unix milliseconds, before which a conversation's last message must lie for it to be over now, each with
+    /// the reason.
+    pub fn over_before(&self, now: i64) -> impl Iterator<Item = (i64, &'static str)> {
+        let (by_rest, by_day) = (
+            matches!(self.mode, ResetMode::Idle | ResetMode::Both),
+            matches!(self.mode, ResetMode::Daily | ResetMode::Both),
+        );
+        let idle = i64::try_from(self.idle.as_millis()).unwrap_or(i64::MAX);
+        let idle = by_rest.then(|| (now.saturating_sub(idle), "idle"));
+        let daily = if by_day { self.day_began(self.hour, now) } else { None };
+        idle.into_iter().chain(daily.map(|time| (time, "daily")))
+    }
+
+    /// Why a conversation whose last message was at `updated_at` is over, if it is.
+    pub fn is_over(&self, updated_at: i64, now: i64) -> Option<&'static str> {
+        self.over_before(now).find_map(|(before, reason)| (updated_at < before).then_some(reason))
+    }
+
+    /// The last time it was `hour`. On the days when clocks change it was that hour once, too.
+    fn day_began(&self, hour: i8, now: i64) -> Option<i64> {
+        let now = Timestamp::from_millisecond(now).ok()?.to_zoned(self.zone.clone());
+        let on = |date: jiff::civil::Date| date.at(hour, 0, 0, 0).to_zoned(self.zone.clone()).ok();
+        let today = on(now.date())?;
+        let began = if today <= now { today } else { on(now.date().yesterday().ok()?)? };
+        Some(began.timestamp().as_millisecond())
     }
 }
 
@@ -206,6 +272,47 @@ mod tests {
         );
         assert_eq!(moved("agent:main:telegram:group:-5291:-529"), None);
         assert_eq!(moved("agent:main:telegram:dm"), None);
+    }
+
+    #[test]
+    fn a_day_begins_once_also_when_clocks_change() {
+        let policy = |hour| ResetPolicy {
+            mode: ResetMode::Daily,
+            hour,
+            zone: TimeZone::get("Europe/Berlin").unwrap(),
+            ..ResetPolicy::default()
+        };
+        let at = |time: &str| time.parse::<Timestamp>().unwrap().as_millisecond();
+        // Four in the morning around both changes of 2026, and an hour that is not there, or there twice.
+        for (hour, days) in [
+            (4, ["2026-03-28T03:00:00Z", "2026-03-29T02:00:00Z", "2026-03-30T02:00:00Z"]),
+            (4, ["2026-10-24T02:00:00Z", "2026-10-25T03:00:00Z", "2026-10-26T03:00:00Z"]),
+            (2, ["2026-03-28T01:00:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"]),
+            (2, ["2026-10-24T00:00:00Z", "2026-10-25T00:00:00Z", "2026-10-26T01:00:00Z"]),
+        ] {
+            let (first, last) = (at(days[0]), at(days[2]));
+            let mut began = Vec::new();
+            for now in (first..=last).step_by(15 * 60 * 1000) {
+                let day = policy(hour).over_before(now).next().unwrap().0;
+                assert!(day <= now);
+                began.push(day);
+            }
+            began.dedup();
+            assert_eq!(began, days.map(at), "{hour}");
+        }
+    }
+
+    #[test]
+    fn a_conversation_is_over_when_it_rested_or_its_day_is_over() {
+        let hour = 3_600_000;
+        let never = ResetPolicy::default();
+        assert_eq!(never.is_over(0, 1_000 * hour), None);
+        let both = ResetPolicy { mode: ResetMode::Both, idle: Duration::from_secs(7_200), ..ResetPolicy::default() };
+        for (updated_at, now, over) in
+            [(10, 12, None), (10, 13, Some("idle")), (3, 4, Some("daily")), (4, 5, None), (3, 6, Some("idle"))]
+        {
+            assert_eq!(both.is_over(updated_at * hour, now * hour), over, "{updated_at} {now}");
+        }
     }
 
     #[test]

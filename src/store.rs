@@ -432,6 +432,10 @@ pub trait Store: Send + Sync {
     /// Ends the current session of a key or id; the ended session, if there was one.
     async fn end_session(&self, id_or_key: &str, reason: &'static str) -> Result<Option<Session>, StoreError>;
 
+    /// Ends the current sessions whose last message is older than `before` and for which none waits or is handled; some of
+    /// them, if there are many: call it again until it returns none.
+    async fn end_sessions_before(&self, before: i64, reason: &'static str) -> Result<Vec<Session>, StoreError>;
+
     /// A chat goes on under another id: its sessions follow, but for one whose new key is in use. Returns how many did.
     async fn move_chat(&self, moved: &ChatMoved) -> Result<u64, StoreError>;
 

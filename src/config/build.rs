@@ -6,17 +6,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hookgate_adapters::{AllowBots, ChatTarget, GroupRules, Platform, Proxies, WebhookOptions};
+use jiff::tz::TimeZone;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::env_file::Assignment;
-use super::settings::{Found, Origin, Settings, Wrong, shown, text};
+use super::settings::{Found, Origin, Settings, Wrong, shown, text, whole};
 use super::suggest::nearest;
 use super::yaml::{Node, Value};
 use super::{
     Allowed, Config, Console, Limits, Model, Provider, ReplyToMode, Roles, Severity, Storage, Telegram, TelegramServer,
     Webhook,
 };
-use crate::session::Sharing;
+use crate::session::{ResetMode, ResetPolicy, Sharing};
 use crate::store::{StoreUrl, UncertainSends};
 use crate::webhook::route::{Route, RouteDefaults, parse_route};
 
@@ -77,6 +78,9 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
             &[("resend", UncertainSends::Resend), ("hold", UncertainSends::Hold)],
         ),
         edits: settings.choice("edits", false, &[("ignore", false), ("turn", true)]),
+        reset: reset_policy(settings),
+        tells_of_reset: settings.boolean("session_reset.notify", false),
+        silent_of_reset: settings.list("session_reset.notify_exclude_platforms"),
         sharing: Sharing {
             group_sessions_per_user: settings
                 .boolean("group_sessions_per_user", Sharing::default().group_sessions_per_user),
@@ -430,6 +434,39 @@ fn group_rules(settings: &mut Settings) -> GroupRules {
                 ("true", AllowBots::All),
             ],
         ),
+    }
+}
+
+/// `session_reset`. Numbers out of range are warnings, as in the reference.
+fn reset_policy(settings: &mut Settings) -> ResetPolicy {
+    let mode = settings.choice(
+        "session_reset.mode",
+        ResetMode::None,
+        &[("none", ResetMode::None), ("idle", ResetMode::Idle), ("daily", ResetMode::Daily), ("both", ResetMode::Both)],
+    );
+    let mut number = |path: &'static str, default: i64, range: std::ops::RangeInclusive<i64>| {
+        let given = settings.read(path, |node| Ok(i64::try_from(whole(node)?).unwrap_or(i64::MAX)))?;
+        if !range.contains(&given) {
+            let message = format!("{given} is not from {} to {}; {default} counts", range.start(), range.end());
+            settings.tell_about(Severity::Warning, path, message, "correct the number");
+            return Some(default);
+        }
+        Some(given)
+    };
+    let hour = number("session_reset.at_hour", 4, 0..=23).unwrap_or(4);
+    let minutes = number("session_reset.idle_minutes", 1_440, 1..=525_600).unwrap_or(1_440);
+    let zone = settings.read("timezone", |node| match text(node)?.trim() {
+        "" => Ok(TimeZone::system()),
+        name => TimeZone::get(name).map_err(|_| {
+            Wrong::new(format!("{} is not a time zone of this machine", shown(node)))
+                .suggest("write a name such as `Europe/Berlin`; the zones are in the package tzdata")
+        }),
+    });
+    ResetPolicy {
+        mode,
+        idle: Duration::from_secs(minutes.unsigned_abs() * 60),
+        hour: i8::try_from(hour).unwrap_or(4),
+        zone: zone.unwrap_or_else(TimeZone::system),
     }
 }
 

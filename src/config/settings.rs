@@ -741,7 +741,7 @@ pub(super) fn boolean(node: &Node) -> Typing<bool> {
 }
 
 /// A whole number; a quoted one counts, as does `8644.0`.
-fn whole(node: &Node) -> Typing<i128> {
+pub(super) fn whole(node: &Node) -> Typing<i128> {
     let scalar = scalar(node, "a whole number")?;
     let wrong = || Wrong::new(format!("a whole number is wanted, not {}", shown(node)));
     match scalar.typed() {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::build::{TELEGRAM_API, in_seconds};
 use super::keys::ACCOUNTS;
 use super::{Config, Provider, ReplyToMode, Telegram};
+use crate::session::ResetMode;
 use crate::store::UncertainSends;
 use crate::webhook::route::{Deliver, Route};
 
@@ -113,6 +114,20 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ),
         ("drain_timeout", in_seconds(config.drain_timeout)),
         ("max_update_age", in_seconds(config.max_update_age)),
+        (
+            "session_reset.mode",
+            json!(match config.reset.mode {
+                ResetMode::None => "none",
+                ResetMode::Idle => "idle",
+                ResetMode::Daily => "daily",
+                ResetMode::Both => "both",
+            }),
+        ),
+        ("session_reset.at_hour", json!(config.reset.hour)),
+        ("session_reset.idle_minutes", json!(config.reset.idle.as_secs() / 60)),
+        ("session_reset.notify", json!(config.tells_of_reset)),
+        ("session_reset.notify_exclude_platforms", json!(config.silent_of_reset)),
+        ("timezone", json!(config.reset.zone.iana_name())),
         ("edits", json!(if config.edits { "turn" } else { "ignore" })),
         (
             "uncertain_sends",

@@ -200,6 +200,12 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("max_update_age", "1:00:00", json!(3600)),
         ("edits", "turn", json!("turn")),
         ("uncertain_sends", "hold", json!("hold")),
+        ("session_reset.mode", "both", json!("both")),
+        ("session_reset.at_hour", "5", json!(5)),
+        ("session_reset.idle_minutes", "30", json!(30)),
+        ("session_reset.notify", "true", json!(true)),
+        ("session_reset.notify_exclude_platforms", "[local]", json!(["local"])),
+        ("timezone", "Europe/Berlin", json!("Europe/Berlin")),
         ("group_sessions_per_user", "false", json!(false)),
         ("thread_sessions_per_user", "true", json!(true)),
         ("limits.turns", "1", json!(1)),
@@ -656,6 +662,23 @@ fn what_is_wrong_with_an_account_is_told_at_its_place() {
         "telegram: {token: '1:a', typing_indicator: maybe, accounts: {a: {token: '2:a'}, b: {token: '3:a'}}}\n",
     );
     assert_eq!(told.len(), 1, "{told:?}");
+}
+
+#[test]
+fn a_zone_that_is_not_there_is_an_error_and_odd_numbers_of_the_reference_are_not() {
+    let wrong = problems("timezone: Europe/Berlim\n");
+    assert!(
+        wrong.len() == 1 && wrong[0].starts_with("! config.yaml:1:11: timezone: `Europe/Berlim` is not a time zone")
+    );
+    let loaded = from_yaml("session_reset: {mode: daily, at_hour: 25, idle_minutes: 0}\n");
+    let reset = &loaded.config.as_ref().unwrap().reset;
+    assert_eq!((reset.hour, reset.idle), (4, Duration::from_secs(86_400)));
+    assert_eq!(told(&loaded).len(), 2);
+    let env = from_env("SESSION_RESET_HOUR=6\nSESSION_IDLE_MINUTES=10\n");
+    assert_eq!(
+        (value_at(&env, "session_reset.at_hour"), value_at(&env, "session_reset.idle_minutes")),
+        (json!(6), json!(10))
+    );
 }
 
 #[test]

@@ -273,6 +273,7 @@ impl Gateway {
     /// A question to its answer.
     async fn run_turn(&self, row: &InboxRow, key: &SessionKey, stop: &CancellationToken) {
         let Some(permit) = self.place(row, stop).await else { return };
+        let notice = self.end_if_over(row, key).await;
         let opened = self.until_stored(|| self.0.store.open_session(key, &row.accepted)).await;
         let Some((session, is_new)) = opened else { return };
         let history = self.until_stored(|| self.0.store.history(&session.id, HISTORY_MESSAGES, HISTORY_CHARS)).await;
@@ -314,7 +315,7 @@ impl Gateway {
         self.tell_agent_end(source, &session, &text, &outcome);
         match outcome {
             TurnOutcome::Interrupted => self.leave_unanswered(row, Some((session.id, text))).await,
-            TurnOutcome::Answer(answer) => self.store_answer(row, session.id, text, answer).await,
+            TurnOutcome::Answer(answer) => self.store_answer(row, session.id, text, answer, notice).await,
             TurnOutcome::Failed { for_user, cause } => {
                 tracing::error!(session_id = %session.id, platform = %source.platform, chat_id = %source.chat_id, %cause, "A turn failed.");
                 let messages = vec![
@@ -324,6 +325,26 @@ impl Gateway {
                 self.store_failure(row, Some((session.id, messages)), for_user).await;
             }
         }
+    }
+
+    /// Ends the conversation if it is over by now. What its people are to be told with the next answer, where they are to be.
+    async fn end_if_over(&self, row: &InboxRow, key: &SessionKey) -> Option<String> {
+        if !self.resets_conversations() {
+            return None;
+        }
+        let rules = &self.0.rules;
+        let last = self.until_stored(|| self.0.store.find_session(key.as_str())).await.flatten()?;
+        let reason = match &last.end_reason {
+            Some(reason) => ["idle", "daily"].into_iter().find(|known| known == reason)?,
+            None => {
+                let reason = rules.reset.is_over(last.updated_at, self.0.clock.now())?;
+                let ended = self.until_stored(|| self.0.store.end_session(&last.id, reason)).await.flatten()?;
+                self.tell_expired(&ended, reason);
+                reason
+            }
+        };
+        let is_told = rules.tells_of_reset.contains(&row.accepted.message.source.platform) && last.messages > 0;
+        is_told.then(|| texts::session_over(reason))
     }
 
     /// A place among the turns that run at once. While none is free the message counts as waiting: a kill meanwhile is
@@ -344,8 +365,18 @@ impl Gateway {
         Some(permit)
     }
 
-    async fn store_answer(&self, row: &InboxRow, session_id: String, text: String, answer: String) {
-        let replies = if silence::is_silent(&answer) { Vec::new() } else { self.replies(row, &answer) };
+    async fn store_answer(
+        &self,
+        row: &InboxRow,
+        session_id: String,
+        text: String,
+        answer: String,
+        notice: Option<String>,
+    ) {
+        let mut replies = if silence::is_silent(&answer) { Vec::new() } else { self.replies(row, &answer) };
+        if let Some(notice) = notice.filter(|_| !replies.is_empty()) {
+            replies.splice(0..0, self.replies(row, &notice));
+        }
         let delivery = row.accepted.delivery.clone().filter(|_| replies.is_empty());
         self.log_answer(row, &answer);
         let messages = vec![

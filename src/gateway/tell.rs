@@ -102,6 +102,18 @@ impl Gateway {
         self.0.hooks.emit(&Event::ON_SESSION_RESET, || OnSessionReset::new_session(platform, sessions()));
     }
 
+    /// A session rested too long, or its day is over.
+    pub(super) fn tell_expired(&self, session: &Session, reason: &'static str) {
+        self.0.hooks.emit(&Event::ON_SESSION_FINALIZE, || OnSessionFinalize::expired(&session.id, &session.platform));
+        self.0.hooks.emit(&Event::SESSION_END, || SessionEnd {
+            platform: session.platform.clone(),
+            user_id: session.user_id.clone(),
+            session_key: session.key.to_string(),
+            session_id: session.id.clone(),
+            reason: reason.to_owned(),
+        });
+    }
+
     /// The operator ended a session from outside.
     pub(super) fn tell_ended(&self, session: &Session) {
         self.0.hooks.emit(&Event::ON_SESSION_FINALIZE, || OnSessionFinalize::boundary(&session.id, &session.platform));

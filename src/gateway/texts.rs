@@ -16,6 +16,12 @@ pub(super) fn new_session_closed(waiting: usize) -> String {
     }
 }
 
+/// The conversation before this one ended by itself.
+pub(super) fn session_over(reason: &str) -> String {
+    let why = if reason == "idle" { "rested for long" } else { "was from another day" };
+    format!("The conversation before {why}; this is a new one.")
+}
+
 /// Not a command we know.
 pub(super) fn unknown_command(name: &str) -> String {
     format!("Unknown command /{name}. /help lists the commands.")

@@ -773,3 +773,34 @@ async fn a_session_that_the_operator_ends_is_told() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_conversation_that_rested_ends_before_the_next_message_and_is_told() {
+    use sqlx::Connection as _;
+    let recorder = Recorder::new();
+    let rules = "session_reset: {mode: idle, idle_minutes: 60, notify: true}";
+    run_test(World::default().hook(recorder.clone()).setting(rules), async |t| -> Result<()> {
+        let alice = t.telegram.alice();
+        t.model.says("Hello.").says("Again.").says("And again.");
+        alice.says("xylophone");
+        alice.hears().await?;
+        t.idle().await?;
+        let url = format!("sqlite:{}", t.file("hookgate.db").display());
+        let mut other = sqlx::SqliteConnection::connect(&url).await?;
+        sqlx::query("update sessions set updated_at = updated_at - 3600001").execute(&mut other).await?;
+        recorder.news(t).await?;
+        alice.says("two");
+        assert_eq!(alice.hears().await?.text, "The conversation before rested for long; this is a new one.");
+        assert_eq!(alice.hears().await?.text, "Again.");
+        let names = recorder.names(t).await?.0;
+        let at = |name: &str| names.lines().position(|line| line == name);
+        assert!(at("on_session_finalize") < at("session:end") && at("session:end") < at("session:start"), "{names}");
+        assert!(!t.model.requests()[1].body.to_string().contains("xylophone"), "nothing of the old one");
+        alice.says("three");
+        assert_eq!(alice.hears().await?.text, "And again.", "it is told once");
+        let sessions = t.cli(&["sessions", "list", "--json"]).await?.ok()?.json()?;
+        assert_eq!((&sessions[1]["end_reason"], sessions.as_array().map(Vec::len)), (&json!("idle"), Some(2)));
+        Ok(())
+    })
+    .await;
+}

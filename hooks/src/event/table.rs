@@ -169,8 +169,8 @@ use Fires::{Later, Never, Now};
 pub static EVENTS: &[EventRow] = &[
     gateway("gateway:startup", Now, Ignored, "once, when each enabled adapter's first attempt to connect has ended; never delays readiness", &["platforms", "hooks", "version"]),
     gateway("gateway:shutdown", Now, Ignored, "once, before adapters disconnect", &["platforms", "reason"]),
-    gateway("session:start", Now, Ignored, "at the first message of a new session: the first ever, or after `/new` (not yet: after idle or daily expiry)", &["platform", "user_id", "session_id", "session_key", "reason"]),
-    gateway("session:end", Now, Ignored, "at `/new`, after the new session exists; when the operator resets a session; when a webhook delivery that had a session of its own is through (not yet: at idle or daily expiry); `session_id` is the old one", &["platform", "user_id", "session_key", "session_id", "reason"]),
+    gateway("session:start", Now, Ignored, "at the first message of a new session: the first ever, after `/new`, or after idle or daily expiry", &["platform", "user_id", "session_id", "session_key", "reason"]),
+    gateway("session:end", Now, Ignored, "at `/new`, after the new session exists; when the operator resets a session; when a webhook delivery that had a session of its own is through; at idle or daily expiry; `session_id` is the old one", &["platform", "user_id", "session_key", "session_id", "reason"]),
     gateway("session:reset", Now, Ignored, "at `/new` and when the operator resets a session, right after `session:end`", &["platform", "user_id", "session_key", "reason"]),
     gateway("session:compress", Later("compression"), Ignored, "after a conversation was compressed", &["platform", "session_id", "old_session_id", "in_place", "compression_count", "reason"]),
     gateway("agent:start", Now, Ignored, "just before a turn runs", AGENT_START),
@@ -197,7 +197,7 @@ pub static EVENTS: &[EventRow] = &[
     plugin("transform_llm_output", Now, Replacement { may_be_empty: false }, "once per turn with an answer, before it is delivered", &["response_text", "session_id", "model", "platform"]),
     plugin("post_llm_call", Now, Ignored, "once per turn with an answer, after `transform_llm_output`", &["session_id", "task_id", "turn_id", "user_message", "assistant_response", "conversation_history", "model", "platform"]),
     plugin("on_session_end", Now, Ignored, "at the end of every turn", &["session_id", "task_id", "turn_id", "completed", "interrupted", "model", "platform", "failed"]),
-    plugin("on_session_finalize", Now, Ignored, "at `/new` (`reason` is `new_session`), when the operator resets a session (`session_boundary`) and for each turn the gateway's stop interrupts (`shutdown`; not yet: `session_expired`); the last two keys come with `new_session` only", &["session_id", "platform", "reason", "old_session_id", "new_session_id"]),
+    plugin("on_session_finalize", Now, Ignored, "at `/new` (`reason` is `new_session`), when the operator resets a session (`session_boundary`) and for each turn the gateway's stop interrupts (`shutdown`), at idle or daily expiry (`session_expired`); the last two keys come with `new_session` only", &["session_id", "platform", "reason", "old_session_id", "new_session_id"]),
     plugin("on_session_reset", Now, Ignored, "at `/new`, after the new session exists", &["session_id", "platform", "reason", "old_session_id", "new_session_id"]),
 
     plugin("pre_tool_call", Later("tools"), ToolCall, "before each tool call", &["tool_name", "args", "task_id", "session_id", "tool_call_id", "turn_id", "api_request_id", "middleware_trace"]),

@@ -228,6 +228,10 @@ impl Store for Database {
         self.write(args, |tx, (id_or_key, reason)| Box::pin(sessions::end(tx, id_or_key, reason))).await
     }
 
+    async fn end_sessions_before(&self, before: i64, reason: &'static str) -> Result<Vec<Session>, StoreError> {
+        self.write((before, reason), |tx, (before, reason)| Box::pin(sessions::end_before(tx, *before, reason))).await
+    }
+
     async fn move_chat(&self, moved: &ChatMoved) -> Result<u64, StoreError> {
         self.write(moved.clone(), |tx, moved| Box::pin(sessions::move_chat(tx, moved))).await
     }

@@ -129,3 +129,24 @@ async fn what_a_deleted_session_would_remember_does_not_stop_the_end_of_its_turn
         assert_eq!(store.finish(id, finish).await.unwrap().unwrap().outbox.len(), 1);
     }
 }
+
+#[tokio::test]
+async fn sessions_that_rested_are_ended_but_not_while_a_message_waits() {
+    for home in stores() {
+        let store = home.open().await;
+        for chat in ["1", "2", "3"] {
+            let accepted = message(chat, 1);
+            store.open_session(&accepted.session_key, &accepted.accepted).await.unwrap();
+        }
+        let Admission::New(_) = store.accept(message("2", 1)).await.unwrap() else { panic!("new") };
+        home.pass(10 * SECOND);
+        let used = store.open_session(&key("3"), &message("3", 2).accepted).await.unwrap().0;
+        let remember = Some((used.id, vec![]));
+        let Admission::New(id) = store.accept(message("3", 2)).await.unwrap() else { panic!("new") };
+        store.finish(id, Finish { remember, ..Finish::default() }).await.unwrap().unwrap();
+        let ended = store.end_sessions_before(START + 5 * SECOND, "idle").await.unwrap();
+        let ended: Vec<_> = ended.iter().map(|one| (one.key.clone(), one.end_reason.as_deref())).collect();
+        assert_eq!(ended, [(key("1"), Some("idle"))]);
+        assert_eq!(store.end_sessions_before(START + 5 * SECOND, "idle").await.unwrap(), []);
+    }
+}

@@ -225,6 +225,22 @@ pub(in super::super) async fn end(tx: &mut Tx, id_or_key: &str, reason: &str) ->
     }
 }
 
+/// Ends sessions that rested, at most so many at once.
+pub(in super::super) async fn end_before(tx: &mut Tx, before: i64, reason: &str) -> Result<Vec<Session>> {
+    let resting: Vec<Row> = sqlx::query_as::<Db, _>(select_session!(
+        "where ended_at is null and updated_at < $1 and not exists (select 1 from inbox \
+         where inbox.session_key = sessions.session_key and inbox.done_at is null) order by updated_at limit 100"
+    ))
+    .bind(before)
+    .fetch_all(&mut tx.conn)
+    .await?;
+    let mut ended = Vec::with_capacity(resting.len());
+    for session in resting.into_iter().map(session_of) {
+        ended.extend(end(tx, &session.id, reason).await?);
+    }
+    Ok(ended)
+}
+
 /// The newest messages, oldest first, within both limits. Whole messages only, and none left out in between.
 pub(in super::super) async fn history(
     conn: &mut Conn,
