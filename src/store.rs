@@ -297,6 +297,9 @@ pub enum NextSend {
     Part(Box<OutboxRow>),
     /// Nothing before this time (Unix milliseconds).
     NotBefore(i64),
+    /// A part that may have been said already is due. It is not claimed: whoever sends it once more makes sure first that
+    /// somebody is there to take it.
+    Repeat,
     /// Nothing waits for this chat.
     Nothing,
 }
@@ -441,6 +444,9 @@ pub trait Store: Send + Sync {
 
     /// The oldest unsent part for a chat (platform, account and chat id; threads share the queue), `waiting → sending`.
     async fn next_send(&self, target: &ChatTarget) -> Result<NextSend, StoreError>;
+
+    /// The same, but for parts that may have been said already: [`NextSend::Repeat`].
+    async fn next_new_send(&self, target: &ChatTarget) -> Result<NextSend, StoreError>;
 
     /// Records how an attempt ended, and what follows for the reply's other parts and its delivery. `Some` when the
     /// delivery is settled now: delivered or failed.

@@ -157,8 +157,8 @@ impl TelegramAdapter {
         let first = OutboundMessage { part: first, ..message.clone() };
         let rest = OutboundMessage { part: rest, reply_to: None, marked: false, ..message.clone() };
         self.send_part(&first).await?;
-        // With its half said, the part can no longer be sent anew.
-        self.send_part(&rest).await.map_err(|error| SendError::Unknown(error.to_string()))
+        // What was certainly not sent is sent anew, marked, first half included.
+        self.send_part(&rest).await
     }
 
     async fn send_part(&self, message: &OutboundMessage) -> Result<String, SendError> {

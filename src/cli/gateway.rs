@@ -95,14 +95,21 @@ fn hear_signals(shutdown: CancellationToken) -> Result<impl Future<Output = bool
     let (mut interrupt, mut terminate, mut restart) =
         (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::user_defined1())?);
     // A terminal that closes asks to stop, too. Nothing is asked for by the other one, which by default ends the process.
-    let (mut hangup, _) = (listen(SignalKind::hangup())?, listen(SignalKind::user_defined2())?);
+    let _ = listen(SignalKind::user_defined2())?;
+    // Who started it under `nohup` does not mean that.
+    let mut hangup = if is_ignored(Signal::SIGHUP) { None } else { Some(listen(SignalKind::hangup())?) };
     // A file that may not grow (`ulimit -f`) is then an error like a full disk; by default it ends the process.
     let _ = listen(SignalKind::from_raw(Signal::SIGXFSZ as i32))?;
     Ok(async move {
         let restart_wanted = tokio::select! {
             _ = interrupt.recv() => false,
             _ = terminate.recv() => false,
-            _ = hangup.recv() => false,
+            () = async {
+                match &mut hangup {
+                    Some(hangup) => drop(hangup.recv().await),
+                    None => std::future::pending().await,
+                }
+            } => false,
             _ = restart.recv() => true,
         };
         shutdown.cancel();
@@ -118,6 +125,13 @@ fn hear_signals(shutdown: CancellationToken) -> Result<impl Future<Output = bool
         });
         restart_wanted
     })
+}
+
+/// Whether the process was started with the signal ignored, as far as the system tells.
+fn is_ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    ignored.is_some_and(|ignored| ignored >> (signal as i32 - 1) & 1 == 1)
 }
 
 fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, UserError> {

@@ -80,7 +80,7 @@ impl Access {
         };
         let user = source.user_id.as_deref().unwrap_or_default();
         let is_admin = admins.iter().any(|listed| listed == "*" || listed == user && !user.is_empty());
-        let free = ["help", "whoami"].contains(&name) || busy && name == "status";
+        let free = ["help", "whoami", "start"].contains(&name) || busy && name == "status";
         let listed = |command: &String| command == "*" || command.trim_start_matches('/').eq_ignore_ascii_case(name);
         if admins.is_empty() || is_admin || free || commands.iter().any(listed) {
             return None;

@@ -20,6 +20,8 @@ use crate::store::{DeliveryRef, NextSend, OutboxRow, SendRecord, UncertainSends}
 /// that jumps must not expire what was never tried.
 const EXPIRES_AFTER: Duration = Duration::from_secs(24 * 3600);
 const TRIES_BEFORE_EXPIRY: i64 = 3;
+/// The first pause before a platform that does not answer is looked for again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts that the platform did not ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -174,24 +176,42 @@ impl Gateway {
         self.0.tasks.spawn(async move {
             let mut shift = Shift { gateway: gateway.clone(), chat, over: false };
             let mut busy = Some(busy);
+            // The one repeat of a part is not spent while nobody is there to take it.
+            let (mut is_reachable, mut pause) = (false, FIRST_PAUSE);
             while !gateway.0.abort.is_cancelled() {
-                let Some(next) = gateway.until_stored(|| gateway.0.store.next_send(&target)).await else { break };
+                let store = &gateway.0.store;
+                let next = match is_reachable {
+                    true => gateway.until_stored(|| store.next_send(&target)).await,
+                    false => gateway.until_stored(|| store.next_new_send(&target)).await,
+                };
+                let Some(next) = next else { break };
+                let mut wait = None;
                 match next {
-                    NextSend::Part(row) => gateway.send(adapter.as_ref(), *row).await,
+                    NextSend::Part(row) => {
+                        is_reachable = false;
+                        gateway.send(adapter.as_ref(), *row).await;
+                    }
+                    NextSend::Repeat => {
+                        is_reachable = adapter.is_reachable().await;
+                        wait = (!is_reachable).then_some(pause);
+                        pause = if is_reachable { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+                    }
                     NextSend::NotBefore(time) => {
-                        drop(busy.take());
-                        let wait = u64::try_from(time - gateway.0.clock.now()).unwrap_or(0);
-                        let wait = Duration::from_millis(wait);
-                        tokio::select! {
-                            () = tokio::time::sleep(wait) => busy = Some(gateway.busy()),
-                            () = gateway.0.abort.cancelled() => {}
-                        }
+                        let millis = u64::try_from(time - gateway.0.clock.now()).unwrap_or(0);
+                        wait = Some(Duration::from_millis(millis));
                     }
                     NextSend::Nothing => {
                         shift.over = gateway.0.outbox.rest(&shift.chat);
                         if shift.over {
                             break;
                         }
+                    }
+                }
+                if let Some(wait) = wait {
+                    drop(busy.take());
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => busy = Some(gateway.busy()),
+                        () = gateway.0.abort.cancelled() => {}
                     }
                 }
             }
@@ -213,12 +233,7 @@ impl Gateway {
             nonce: row.id.0.to_string(),
             marked: row.marked,
         };
-        // The one repeat is not spent while nobody is there to take it.
-        let outcome = if row.marked && !adapter.is_reachable().await {
-            Err(SendError::NotSent("the platform does not answer".to_owned()))
-        } else {
-            adapter.send(&message).await
-        };
+        let outcome = adapter.send(&message).await;
         let record = self.verdict(adapter, &row, outcome);
         self.log_record(&row, &record);
         let id = row.id;

@@ -27,8 +27,9 @@ const TYPING_EVERY: Duration = Duration::from_secs(4);
 /// So long is a piece that more may follow (`spec/decisions.md` §6), and so long the longest; how far apart they come.
 const LONG_PIECE: usize = 4_000;
 const LONGEST_MESSAGE: usize = 4_096;
+const MOST_PIECES: usize = 50;
 const PIECES_APART: Duration = Duration::from_secs(1);
-/// So much of the message that is answered is shown to the model.
+/// So much of a text of others inside a line of ours is shown to the model: the message that is answered, a name.
 const QUOTED_CHARS: usize = 500;
 /// Attempts at a store call that fails for reasons of our own.
 const INTERNAL_ATTEMPTS: u32 = 5;
@@ -66,18 +67,30 @@ impl Gateway {
             None if row.accepted.message.text.trim().is_empty() => self.answer_blank(&row).await,
             None if lane == Lane::AtOnce => self.queue(row, key).await,
             None => {
-                let row = self.with_further_pieces(row, key, stop).await;
+                let Some(row) = self.with_further_pieces(row, key, stop).await else { return };
                 self.run_turn(&row, key, stop).await;
             }
         }
     }
 
-    /// A client cuts what is too long for one message: the pieces that follow are one question with the first.
-    async fn with_further_pieces(&self, mut row: InboxRow, key: &SessionKey, stop: &CancellationToken) -> InboxRow {
+    /// A client cuts what is too long for one message: the pieces that follow are one question with the first. `None`: the
+    /// gateway stops while more may come; the next start puts them together.
+    async fn with_further_pieces(
+        &self,
+        mut row: InboxRow,
+        key: &SessionKey,
+        stop: &CancellationToken,
+    ) -> Option<InboxRow> {
         let mut last = units(&row.accepted.message.text);
         let mut sent_at = row.accepted.message.sent_at;
-        while last >= LONG_PIECE && is_person_on_a_platform(&row) {
-            let Some(id) = self.piece_behind(&row, key, sent_at, stop).await else { break };
+        while last >= LONG_PIECE && row.joined.len() < MOST_PIECES && is_cut_by_clients(&row) {
+            let Some(id) = self.piece_behind(&row, key, sent_at, stop).await else {
+                if !self.is_draining() || stop.is_cancelled() {
+                    break;
+                }
+                self.until_stored(|| self.0.store.unclaim(row.id)).await;
+                return None;
+            };
             let Some(Some(piece)) = self.until_stored(|| self.0.store.claim(id)).await else { break };
             // From here on it ends with the first, whatever its words are.
             row.joined.push(id);
@@ -90,7 +103,7 @@ impl Gateway {
             row.accepted.message.text.push_str(&message.text);
             (last, sent_at) = (units(&message.text), message.sent_at);
         }
-        row
+        Some(row)
     }
 
     /// The next message of the lane, taken out of it, if it is a further piece. Waits for it a moment.
@@ -103,10 +116,13 @@ impl Gateway {
     ) -> Option<InboxId> {
         let deadline = tokio::time::Instant::now() + PIECES_APART;
         let id = loop {
+            if stop.is_cancelled() || self.is_draining() {
+                return None;
+            }
             if let Some(id) = self.0.lanes.behind(key) {
                 break id;
             }
-            if tokio::time::Instant::now() >= deadline || stop.is_cancelled() || self.0.draining.is_cancelled() {
+            if tokio::time::Instant::now() >= deadline {
                 return None;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -114,13 +130,13 @@ impl Gateway {
         let piece = self.until_stored(|| self.0.store.waiting(id)).await??.accepted.message;
         let first = &row.accepted.message;
         let apart = i64::try_from(PIECES_APART.as_millis()).unwrap_or(i64::MAX);
+        // In a group only the first piece names the bot.
         let fits = piece.source == first.source
-            && piece.addressed == first.addressed
             && (piece.media.is_empty() && piece.quoted.is_none() && !piece.edited)
             && !commands::is_command(&piece.text)
             && !piece.text.trim().is_empty()
             && piece.sent_at.saturating_sub(sent_at) <= apart;
-        (fits && self.0.lanes.take_behind(key, id)).then_some(id)
+        (fits && !stop.is_cancelled() && self.0.lanes.take_behind(key, id)).then_some(id)
     }
 
     /// The message took the gateway down again and again.
@@ -572,9 +588,10 @@ fn units(text: &str) -> usize {
     text.encode_utf16().count()
 }
 
-/// Whether the message was typed into a client that cuts long texts. The local chat's do not.
-fn is_person_on_a_platform(row: &InboxRow) -> bool {
-    row.accepted.delivery.is_none() && row.accepted.message.source.platform == Platform::Telegram
+/// Whether the message was typed into a client that cuts long texts. The local chat's do not, and nobody edits two at once.
+fn is_cut_by_clients(row: &InboxRow) -> bool {
+    let message = &row.accepted.message;
+    row.accepted.delivery.is_none() && message.source.platform == Platform::Telegram && !message.edited
 }
 
 /// What the model reads: a person's words, with their name where several share the session, what came with them and what
@@ -586,7 +603,7 @@ fn question(row: &InboxRow, sharing: Sharing) -> String {
     }
     let mut question = String::new();
     if let Some(quoted) = quoted.as_ref().and_then(|quoted| quoted.text.as_deref()).filter(|text| !is_blank(text)) {
-        let quoted: String = one_line(quoted).chars().take(QUOTED_CHARS).collect();
+        let quoted = one_line(quoted);
         question.push_str(&format!("[Replying to: \"{quoted}\"]\n"));
     }
     if !media.is_empty() {
@@ -606,7 +623,10 @@ fn question(row: &InboxRow, sharing: Sharing) -> String {
 
 /// Text of others inside a line of ours: nobody may write something that reads like a line of somebody else.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).filter(|c| !"[]".contains(*c)).collect()
+    let breaks = |c: char| {
+        c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if breaks(c) { ' ' } else { c }).filter(|c| !"[]".contains(*c)).take(QUOTED_CHARS).collect()
 }
 
 /// Whether the message's session is its delivery's alone and ends with it.

@@ -29,6 +29,8 @@ struct Lane {
     turn: Arc<tokio::sync::Mutex<()>>,
     /// The commands handled beside the lane; cancelled when they are done.
     commands: Vec<(InboxId, CancellationToken)>,
+    /// All commands that came behind the current message, done or not.
+    commanded: Vec<InboxId>,
 }
 
 /// The message a lane is at.
@@ -99,13 +101,20 @@ impl Lanes {
         let done = CancellationToken::new();
         lane.commands.retain(|(_, done)| !done.is_cancelled());
         lane.commands.push((id, done.clone()));
+        lane.commanded.push(id);
         Beside::Busy(done.drop_guard())
     }
 
     fn open(&self, lanes: &mut HashMap<SessionKey, Lane>, key: &SessionKey, id: InboxId) -> Current {
         let turn = Arc::new(tokio::sync::Mutex::new(()));
         let current = Current { id, stop: self.abort.child_token(), turn: Arc::clone(&turn) };
-        let lane = Lane { current: current.clone(), waiting: VecDeque::new(), turn, commands: Vec::new() };
+        let lane = Lane {
+            current: current.clone(),
+            waiting: VecDeque::new(),
+            turn,
+            commands: Vec::new(),
+            commanded: Vec::new(),
+        };
         lanes.insert(key.clone(), lane);
         current
     }
@@ -138,11 +147,15 @@ impl Lanes {
         lanes.get(key).and_then(|lane| lane.waiting.front().copied())
     }
 
-    /// Takes the message behind the current one out of the lane, if it still is `id`.
+    /// Takes the message behind the current one out of the lane, if it still is `id` and no command came between them.
     pub(super) fn take_behind(&self, key: &SessionKey, id: InboxId) -> bool {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(lane) = lanes.get_mut(key) else { return false };
+        let (from, commanded) = (lane.current.id, &lane.commanded);
         let is_next = lane.waiting.front() == Some(&id);
+        if commanded.iter().any(|command| from < *command && *command < id) {
+            return false;
+        }
         is_next && lane.waiting.pop_front().is_some()
     }
 
@@ -152,6 +165,7 @@ impl Lanes {
         let lane = lanes.get_mut(key)?;
         match lane.waiting.pop_front() {
             Some(id) => {
+                lane.commanded.retain(|command| *command > id);
                 lane.current = Current { id, stop: self.abort.child_token(), turn: Arc::clone(&lane.turn) };
                 Some(lane.current.clone())
             }

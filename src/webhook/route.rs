@@ -882,7 +882,10 @@ impl<'v> Parser<'v> {
     fn target(&mut self, text: &str, extra: &Extra, defaults: &RouteDefaults) -> Option<Deliver> {
         let parts = split_target(text);
         let explicit = |index: usize| parts.get(index).map(|part| part.trim().to_owned());
-        let (name, account) = parts[0].split_once('@').unwrap_or((parts[0], ""));
+        let (name, account) = match parts[0].split_once('@') {
+            Some((_, "")) | None => (parts[0], ""),
+            Some(both) => both,
+        };
         let platform = match (name, parts.len()) {
             ("" | "log", 1) if account.is_empty() => return Some(Deliver::Log),
             ("telegram", 1..=3) => Platform::Telegram,
@@ -1142,7 +1145,7 @@ mod tests {
         ] {
             assert_eq!(deliver(wrong), Err(told.to_owned()));
         }
-        for wrong in ["log@ops", "local@ops:x"] {
+        for wrong in ["log@ops", "local@ops:x", "telegram@:5"] {
             assert!(deliver(wrong).unwrap_err().contains("is not a target"), "{wrong}");
         }
     }

@@ -262,6 +262,46 @@ async fn pieces_of_one_long_text_are_one_question_and_other_messages_are_not() {
 }
 
 #[tokio::test]
+async fn what_is_said_after_a_command_is_no_piece_of_what_came_before_it() {
+    for command in ["/stop", "/new", "/status"] {
+        run_test(World::default(), async |t| {
+            let alice = t.telegram.alice();
+            let others = if command == "/status" { 1 } else { 0 };
+            for _ in 0..others {
+                t.model.says("The long one.");
+            }
+            t.model.says("Hello.");
+            alice.says(&"p".repeat(4001));
+            alice.says(command);
+            alice.says("hello");
+            let mut heard = Vec::new();
+            for _ in 0..2 + others {
+                heard.push(alice.hears().await?.text);
+            }
+            assert!(heard.contains(&"Hello.".to_owned()), "{command}: {heard:?}");
+            let told = t.model.was_told_last();
+            assert!(told.ends_with("hello") && (told == "hello" || command == "/stop"), "{command}: {heard:?}: {told}");
+            Ok(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_question_in_pieces_that_names_the_bot_once_is_one_in_a_group() {
+    let world = World::default().model_echoes().env("TELEGRAM_REQUIRE_MENTION", "true");
+    run_test(world, async |t| {
+        let alice = t.telegram.user_in_group(7, "Alice", -1_000_200);
+        alice.says(&format!("@hookgate_bot {}", "a".repeat(4082)));
+        alice.says("and the rest");
+        let said: String = (alice.hears().await?.text + &alice.hears().await?.text).replace('\n', "");
+        assert_eq!(said, format!("echo: {}and the rest", "a".repeat(4082)));
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn every_chat_has_a_conversation_of_its_own() {
     run_test(World::default().model_echoes().env("TELEGRAM_ALLOWED_USERS", "7, 8"), async |t| {
         let (alice, bob) = (t.telegram.alice(), t.telegram.user(8, "Bob"));

@@ -417,7 +417,7 @@ async fn a_database_of_a_newer_hookgate_is_left_alone() {
         t.change("insert into _sqlx_migrations select 9999, description, installed_on, success, checksum, execution_time from _sqlx_migrations limit 1").await?;
         let refused = t.run(&["gateway", "run"]).await?;
         assert_eq!(refused.code, 78);
-        assert_eq!(refused.err, "hookgate: hookgate.db was written by a newer hookgate (schema 9999, this build knows 2); upgrade hookgate or restore a backup\n");
+        assert_eq!(refused.err, "hookgate: hookgate.db was written by a newer hookgate (schema 9999, this build knows 4); upgrade hookgate or restore a backup\n");
         t.change("delete from _sqlx_migrations where version = 9999").await?;
         assert_eq!(t.start().await?.stop().await?, 0);
         Ok(())
@@ -666,6 +666,44 @@ async fn the_gateway_may_open_as_many_files_as_the_system_lets_it() {
         let [soft, hard] = line.split_whitespace().skip(3).take(2).collect::<Vec<_>>()[..] else { bail!("{line}") };
         assert_eq!(soft, hard);
         process.kill()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hangup_is_ignored_where_it_was_ignored_before() {
+    survive(World::default().echo(), async |t| {
+        let run = t.command(&["gateway", "run"]);
+        let mut command = Command::new("sh");
+        command.arg("-c").arg("trap '' HUP; exec \"$0\" gateway run").arg(run.get_program());
+        command.env_clear().envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut process = t.spawn_command(command)?;
+        process.wait_until_ready(t.home.path()).await?;
+        process.signal(Signal::SIGHUP)?;
+        t.telegram.alice().says("still there?");
+        assert_eq!(t.telegram.alice().hears().await?.text, "still there?");
+        assert!(process.is_running()?);
+        assert_eq!(process.stop().await?, 0);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_question_in_pieces_is_put_together_over_a_stop() {
+    survive(World::default().echo(), async |t| {
+        let first = t.start_listening().await?;
+        let alice = t.telegram.alice();
+        alice.says(&"a".repeat(4096));
+        t.telegram.wait_until("it is confirmed", |telegram| telegram.unconfirmed().is_empty()).await?;
+        assert_eq!(first.stop().await?, 0);
+        alice.says("the rest");
+        let second = t.start_listening().await?;
+        let said = alice.hears().await?.text + &alice.hears().await?.text;
+        assert_eq!(said, "a".repeat(4096) + "the rest");
+        t.rests().await?;
+        assert_eq!(second.stop().await?, 0);
+        Ok(())
     })
     .await;
 }

@@ -1,5 +1,6 @@
 //! `hookgate webhook test`: a delivery as the route's provider would sign it, and what the gateway made of it.
 
+use std::io::Read as _;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -195,7 +196,7 @@ fn delivery(route: &Route, test: Test) -> Result<Delivery, UserError> {
 /// `--payload`: the body itself, or the file after `@`.
 fn given(payload: String) -> Result<String, UserError> {
     let body = match payload.strip_prefix('@') {
-        Some(file) => std::fs::read_to_string(file).map_err(|error| UserError {
+        Some(file) => read_at_most(file).map_err(|error| UserError {
             message: format!("The payload's file {file} cannot be read: {error}."),
             exit_code: 2,
         })?,
@@ -203,6 +204,17 @@ fn given(payload: String) -> Result<String, UserError> {
     };
     Payload::parse(None, body.as_bytes()).map_err(|_| unreadable())?;
     Ok(body)
+}
+
+/// A file that may be a pipe (`<(…)`), but not one without an end.
+fn read_at_most(file: &str) -> std::io::Result<String> {
+    const LONGEST: u64 = 64 << 20;
+    let mut text = String::new();
+    std::fs::File::open(file)?.take(LONGEST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 {
+        0..=LONGEST => Ok(text),
+        _ => Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "it is larger than 64 MiB")),
+    }
 }
 
 fn unreadable() -> UserError {

@@ -237,7 +237,11 @@ impl Store for Database {
     }
 
     async fn next_send(&self, target: &ChatTarget) -> Result<NextSend, StoreError> {
-        self.write(target.clone(), |tx, target| Box::pin(outbox::next_send(tx, target))).await
+        self.write(target.clone(), |tx, target| Box::pin(outbox::next_send(tx, target, true))).await
+    }
+
+    async fn next_new_send(&self, target: &ChatTarget) -> Result<NextSend, StoreError> {
+        self.write(target.clone(), |tx, target| Box::pin(outbox::next_send(tx, target, false))).await
     }
 
     async fn record_send(

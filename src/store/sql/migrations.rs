@@ -10,6 +10,8 @@ use crate::store::StoreError;
 const STEPS: &[(i64, &str, &str)] = &[
     (1, "start", include_str!("migrations/0001_start.sql")),
     (2, "reached", include_str!("migrations/0002_reached.sql")),
+    (3, "open_sessions", include_str!("migrations/0003_open_sessions.sql")),
+    (4, "cut_off", include_str!("migrations/0004_cut_off.sql")),
 ];
 
 /// The schema this build writes.
@@ -54,4 +56,19 @@ pub(in super::super) fn is_readable(place: &Place, version: i64) -> Result<bool,
     }
     refuse_newer(place, version)?;
     Ok(version > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_step_is_run() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/sql/migrations");
+        let mut files: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort_unstable();
+        let steps = super::STEPS.iter().map(|(version, name, _)| format!("{version:04}_{name}.sql"));
+        assert_eq!(files, steps.collect::<Vec<_>>());
+    }
 }

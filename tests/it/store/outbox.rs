@@ -257,3 +257,26 @@ async fn a_send_cut_off_again_and_again_is_given_up_as_uncertain() {
         assert_eq!(store.counts().await.unwrap(), expected);
     }
 }
+
+#[tokio::test]
+async fn a_part_that_may_have_been_said_is_claimed_only_by_who_asks_for_repeats_and_only_kills_give_it_up() {
+    for home in stores() {
+        let store = home.open().await;
+        answer(&store, "1", 1, vec![reply("1", &["a"])]).await;
+        let part = claim_part(&store, "1").await;
+        store.record_send(part.id, again_marked(home.now())).await.unwrap();
+        assert_eq!(store.next_new_send(&target("1")).await.unwrap(), NextSend::Repeat);
+        for _ in 0..10 {
+            let part = claim_part(&store, "1").await;
+            assert!(part.marked);
+            store.record_send(part.id, again(home.now())).await.unwrap();
+        }
+        let mut kills = 0;
+        while let NextSend::Part(_) = store.next_send(&target("1")).await.unwrap() {
+            store.recover(UncertainSends::Resend, &|_| 0).await.unwrap();
+            kills += 1;
+            assert!(kills < 10);
+        }
+        assert_eq!(kills, 5, "waits and refusals do not count");
+    }
+}

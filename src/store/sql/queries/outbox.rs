@@ -15,8 +15,8 @@ use crate::store::{
 /// day, in milliseconds.
 const LONGEST_WAIT: i64 = 24 * 60 * 60 * 1000;
 
-/// A part found in flight at this many attempts is not tried again.
-const ATTEMPTS_AFTER_KILLS: i64 = 5;
+/// A part whose sends were cut off so often is not tried again.
+const CUT_OFF_AT_MOST: i64 = 5;
 
 /// Stores the parts of a reply, waiting; their ids. `name` and `delivery` are the delivery and the try of it that the reply
 /// belongs to: what earlier tries said to this chat is not said again, and what they may have said is said marked.
@@ -126,25 +126,27 @@ const CLAIM: &str = "update outbox set state = 'sending', attempts = attempts + 
      first_attempt_at = coalesce(first_attempt_at, $4) \
      where id = (select id from outbox where platform = $1 and account = $2 and chat_id = $3 and left_queue_at is null \
      order by id limit 1) \
-     and (not_before <= $4 or not_before > $5) \
+     and (not_before <= $4 or not_before > $5) and (marked = 0 or $6 = 1) \
      and not exists (select 1 from outbox where platform = $1 and account = $2 and chat_id = $3 and state = 'sending') \
      returning id, reply, part_number, part_count, session_key, thread_id, reply_to, part, attempts, marked, route, \
      delivery_id, created_at, first_attempt_at";
 
-async fn claim(tx: &mut Tx, target: &ChatTarget, now: i64) -> Result<Option<Row>> {
+async fn claim(tx: &mut Tx, target: &ChatTarget, now: i64, repeats: bool) -> Result<Option<Row>> {
     Ok(sqlx::query(CLAIM)
         .bind(target.platform.as_str())
         .bind(text(&target.account))
         .bind(text(&target.chat_id))
         .bind(now)
         .bind(now.saturating_add(LONGEST_WAIT))
+        .bind(i64::from(repeats))
         .fetch_optional(&mut tx.conn)
         .await?)
 }
 
-pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget) -> Result<NextSend> {
+/// `repeats`: whether a part that may have been said already is claimed, too.
+pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget, repeats: bool) -> Result<NextSend> {
     let now = tx.now();
-    while let Some(row) = claim(tx, target, now).await? {
+    while let Some(row) = claim(tx, target, now, repeats).await? {
         match part_of(&row, target) {
             Ok(part) => return Ok(NextSend::Part(Box::new(part))),
             // One part that cannot be read must not silence its chat for good.
@@ -156,8 +158,8 @@ pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget) -> Res
             Err(other) => return Err(other),
         }
     }
-    let oldest: Option<(String, i64)> = sqlx::query_as::<Db, _>(
-        "select state, not_before from outbox \
+    let oldest: Option<(String, i64, i64)> = sqlx::query_as::<Db, _>(
+        "select state, not_before, marked from outbox \
          where platform = $1 and account = $2 and chat_id = $3 and left_queue_at is null order by id limit 1",
     )
     .bind(target.platform.as_str())
@@ -166,7 +168,8 @@ pub(in super::super) async fn next_send(tx: &mut Tx, target: &ChatTarget) -> Res
     .fetch_optional(&mut tx.conn)
     .await?;
     Ok(match oldest {
-        Some((state, not_before)) if state == "waiting" && not_before > now => NextSend::NotBefore(not_before),
+        Some((state, not_before, _)) if state == "waiting" && not_before > now => NextSend::NotBefore(not_before),
+        Some((state, _, marked)) if state == "waiting" && marked != 0 && !repeats => NextSend::Repeat,
         _ => NextSend::Nothing,
     })
 }
@@ -390,18 +393,20 @@ pub(in super::super) struct Recovery {
     pub(in super::super) repeat_is_safe_ms: HashMap<OutboxId, i64>,
 }
 
+/// Id, reply, delivery, how often it was cut off before, whether it is marked, first attempt.
 type CutOffRow = (i64, i64, Option<i64>, i64, i64, Option<i64>);
 
 pub(in super::super) async fn recover(tx: &mut Tx, recovery: &Recovery) -> Result<Unfinished> {
     let inbox = inbox::recover(tx).await?;
     let now = tx.now();
     let cut_off: Vec<CutOffRow> = sqlx::query_as::<Db, _>(
-        "select id, reply, delivery, attempts, marked, first_attempt_at from outbox where state = 'sending' order by id",
+        "select id, reply, delivery, cut_off, marked, first_attempt_at from outbox where state = 'sending' order by id",
     )
     .fetch_all(&mut tx.conn)
     .await?;
     let mut uncertain = 0;
-    for (id, reply, delivery, attempts, marked, first_attempt_at) in cut_off {
+    sqlx::query("update outbox set cut_off = cut_off + 1 where state = 'sending'").execute(&mut tx.conn).await?;
+    for (id, reply, delivery, before, marked, first_attempt_at) in cut_off {
         let part = Attempted { id, reply, delivery };
         let safe_ms = recovery.repeat_is_safe_ms.get(&OutboxId(id)).copied().unwrap_or(0);
         // A first attempt in the future tells nothing of its age.
@@ -412,7 +417,7 @@ pub(in super::super) async fn recover(tx: &mut Tx, recovery: &Recovery) -> Resul
             wait(tx, id, now, CUT_OFF, false).await?;
         } else if recovery.policy == UncertainSends::Hold {
             hold(tx, &part, CUT_OFF).await?;
-        } else if marked != 0 && attempts >= ATTEMPTS_AFTER_KILLS {
+        } else if marked != 0 && before + 1 >= CUT_OFF_AT_MOST {
             leave(tx, id, "uncertain", CUT_OFF).await?;
             follow(tx, &part).await?;
         } else {
