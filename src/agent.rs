@@ -7,6 +7,7 @@ mod prompt;
 mod turn;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hookgate_hooks::{Directive, Event, Registry};
 use tokio_util::sync::CancellationToken;
@@ -63,6 +64,11 @@ pub struct Agent {
     hooks: Arc<Registry>,
     system_prompt: String,
     attempts: Attempts,
+}
+
+/// Whether the model's server is there and takes the key; one sentence if not.
+pub(crate) async fn reach_model(model: &config::Model, at_most: Duration) -> Result<(), String> {
+    model::OpenAi::new(model).map_err(|error| format!("{error:#}"))?.reach(at_most).await
 }
 
 impl Agent {

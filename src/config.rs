@@ -399,7 +399,8 @@ fn read_file(path: &Path, problems: &mut Vec<Problem>) -> Option<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
             let message = format!("cannot read the file{}: {error}", home::as_user(&error));
-            problems.push(in_file(Severity::Error, path, 0, 0, message));
+            let suggestion = home::remedy_for_file(&error, path);
+            problems.push(Problem { suggestion, ..in_file(Severity::Error, path, 0, 0, message) });
             return None;
         }
     };

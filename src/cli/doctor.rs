@@ -51,7 +51,7 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
         for (account, bot) in &config.telegram {
             findings.push(telegram(config, account, bot).await);
         }
-        findings.push(model(config));
+        findings.push(model(config).await);
         findings.extend(webhooks(config).await);
     }
     let failed = findings.iter().any(|finding| finding.state == State::Failed);
@@ -110,15 +110,23 @@ async fn store(config: &Config) -> Finding {
                     ),
                 ),
                 (Ok(()), Ok(_)) => ok("store", format!("{url} is sound")),
-                (Err(error @ StoreError::Damaged(_)), _) | (_, Err(error @ StoreError::Damaged(_))) => failed(
-                    "store",
-                    format!("{error}. Start the gateway: it keeps the damaged file and carries over what can be read."),
-                ),
+                (Err(error @ StoreError::Damaged(_)), _) | (_, Err(error @ StoreError::Damaged(_))) => damaged(&error),
                 (Err(error), _) | (_, Err(error)) => failed("store", error.to_string()),
             }
         }
+        Err(error @ StoreError::Damaged(_)) => damaged(&error),
         Err(error) => failed("store", error.to_string()),
     }
+}
+
+fn damaged(error: &StoreError) -> Finding {
+    let error = one_line(&error.to_string());
+    failed("store", format!("{error}. Start the gateway: it keeps the damaged file and carries over what can be read."))
+}
+
+/// SQLite's report has many lines.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect()
 }
 
 async fn gateway(config: &Config) -> Vec<Finding> {
@@ -163,13 +171,17 @@ async fn telegram(config: &Config, account: &str, telegram: &Telegram) -> Findin
     }
 }
 
-fn model(config: &Config) -> Finding {
+async fn model(config: &Config) -> Finding {
+    let shown = format!("{} at {}", config.model.name, address(&config.model.base_url));
     match config.model.provider {
         Provider::Echo => ok("model", "echo: answers with the text it was given; set model: for a real one"),
-        Provider::OpenAi if config.model.api_key.as_ref().is_none_or(|key| key.expose_secret().is_empty()) => {
-            warning("model", format!("{} at {}, without a key", config.model.name, address(&config.model.base_url)))
-        }
-        Provider::OpenAi => ok("model", format!("{} at {}", config.model.name, address(&config.model.base_url))),
+        Provider::OpenAi => match crate::agent::reach_model(&config.model, ASK).await {
+            Err(error) => failed("model", crate::redact::redact(&format!("{shown}: {error}"))),
+            Ok(()) if config.model.api_key.as_ref().is_none_or(|key| key.expose_secret().is_empty()) => {
+                warning("model", format!("{shown}, without a key; set OPENAI_API_KEY if the server wants one"))
+            }
+            Ok(()) => ok("model", shown),
+        },
     }
 }
 

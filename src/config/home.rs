@@ -96,6 +96,13 @@ pub(super) fn as_user(error: &io::Error) -> String {
     }
 }
 
+/// What to do about a file that this user may not read.
+pub(super) fn remedy_for_file(error: &io::Error, path: &Path) -> Option<String> {
+    let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    (error.kind() == io::ErrorKind::PermissionDenied)
+        .then(|| format!("give it to that user with `chown {user}:{group} {}`", path.display()))
+}
+
 fn remedy(error: &io::Error, path: &Path) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => format!(

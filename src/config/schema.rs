@@ -39,7 +39,7 @@ pub fn json_schema() -> Value {
 
 fn object(description: &str) -> Map<String, Value> {
     let mut map = Map::new();
-    map.insert("type".into(), "object".into());
+    map.insert("type".into(), json!(["object", "null"])); // a section without keys is nothing
     if !description.is_empty() {
         map.insert("description".into(), description.into());
     }
@@ -57,7 +57,7 @@ fn properties(object: &mut Map<String, Value>) -> &mut Map<String, Value> {
 fn of_row(row: &Row<'_>) -> Value {
     let text = row.value.trim_matches(['"', '\'']);
     let (types, default) = match row.value {
-        "" | "{}" => (json!("object"), None),
+        "" | "{}" => (json!(["object", "null"]), None),
         list if list.starts_with('[') => (json!(["array", "string", "number"]), Some(json!([]))),
         quoted if quoted.starts_with(['"', '\'']) => (json!(["string", "number", "null"]), Some(json!(text))),
         plain => match resolve(plain) {

@@ -693,3 +693,34 @@ async fn a_configured_secret_in_a_conversation_is_not_shown() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn doctor_asks_the_model_and_says_what_is_wrong_with_it() -> Result<()> {
+    let of = async |model: &str| {
+        let home = home(&format!("{FREE_PORTS}model: {{provider: openai, default: m, {model}}}\n"))?;
+        let ran = on(&home, &["doctor"], "").await?;
+        let line = ran.out.lines().find(|line| line.contains("  model")).context("a line")?.to_owned();
+        Ok::<_, anyhow::Error>((ran.code, line))
+    };
+    let (code, line) = of("base_url: 'http://127.0.0.1:1/v1', api_key: sk-hidden-key").await?;
+    assert!(code == 1 && line.starts_with("FAILED") && line.contains("the server cannot be reached"), "{line}");
+    assert!(!line.contains("sk-hidden-key"));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let server = format!("base_url: 'http://{}/v1'", listener.local_addr()?);
+    let answers = tokio::spawn(async move {
+        for status in ["401 Unauthorized", "404 Not Found"] {
+            let (mut stream, _) = listener.accept().await?;
+            let mut head = vec![0; 4096];
+            let read = tokio::io::AsyncReadExt::read(&mut stream, &mut head).await?;
+            assert!(head[..read].starts_with(b"GET /v1/models "), "{}", String::from_utf8_lossy(&head));
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            tokio::io::AsyncWriteExt::write_all(&mut stream, answer.as_bytes()).await?;
+        }
+        Ok::<_, anyhow::Error>(())
+    });
+    let (code, line) = of(&format!("{server}, api_key: sk-hidden-key")).await?;
+    assert!(code == 1 && line.contains("the server refuses the key; check model.api_key (OPENAI_API_KEY)"), "{line}");
+    let (code, line) = of(&server).await?;
+    assert!(code == 0 && line.starts_with("warning") && line.contains("without a key"), "{line}");
+    answers.await?
+}

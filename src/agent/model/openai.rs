@@ -85,6 +85,23 @@ impl OpenAi {
         })
     }
 
+    /// Whether the server is there and takes the key, by the list of its models, which costs nothing. One that has no such
+    /// list is there, too.
+    pub async fn reach(&self, at_most: Duration) -> Result<(), String> {
+        let mut models = self.endpoint.clone();
+        models.set_path(&models.path().replace("/chat/completions", "/models"));
+        match self.client.get(models).timeout(at_most).send().await {
+            Err(error) => {
+                Err(self
+                    .quoted(&format!("the server cannot be reached: {:#}", anyhow::Error::from(error.without_url()))))
+            }
+            Ok(answer) if matches!(answer.status().as_u16(), 401 | 403) => {
+                Err(format!("the server refuses the key; check model.api_key ({KEY_VARIABLE})"))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
     fn asked(&self) -> Asked<'_> {
         Asked { model: &self.about.name, with_key: self.key.is_some(), key_variable: KEY_VARIABLE }
     }
