@@ -36,6 +36,9 @@ struct Cli {
     /// The home directory [default: the variables `HOOKGATE_HOME` or `HERMES_HOME`, else ~/.hookgate, or ~/.hermes if only that exists]
     #[arg(long, global = true, value_name = "DIR")]
     home: Option<PathBuf>,
+    /// Accepted for scripts of the reference; no hook that would ask for consent is run yet
+    #[arg(long, global = true, hide = true)]
+    accept_hooks: bool,
     /// Print one JSON object (or array) on standard output, and nothing else there
     #[arg(long, global = true)]
     json: bool,

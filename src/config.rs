@@ -316,6 +316,8 @@ impl LoadOptions {
 pub struct Loaded {
     /// `None` when any problem is an error.
     pub config: Option<Config>,
+    /// Where Telegram is asked, and through what, also while other things are wrong; `None` when that cannot be told.
+    pub telegram: Option<(TelegramServer, Proxies)>,
     /// File by file, in the order of their lines.
     pub problems: Vec<Problem>,
     /// The home directory, unless it is itself the problem.
@@ -344,7 +346,14 @@ pub fn load(options: LoadOptions) -> Loaded {
     let home = match resolve_home(home.as_deref(), &environment) {
         Ok(home) => home,
         Err(problem) => {
-            return Loaded { config: None, problems: vec![problem], home: None, home_note: None, files: Vec::new() };
+            return Loaded {
+                config: None,
+                telegram: None,
+                problems: vec![problem],
+                home: None,
+                home_note: None,
+                files: Vec::new(),
+            };
         }
     };
     let yaml_path = home.path.join("config.yaml");
@@ -366,9 +375,11 @@ pub fn load(options: LoadOptions) -> Loaded {
         settings.unresolved_assignment(&assignment, &message);
     }
     let yaml_text = read_file(&yaml_path, &mut settings.problems);
+    let mut is_read = yaml_text.is_some() || !yaml_path.exists();
     match yaml::parse(yaml_text.as_deref().unwrap_or_default()) {
         Ok(document) => settings.add_document(&document),
         Err(fault) => {
+            is_read = false;
             let yaml::Place { line, column } = fault.place;
             let problem = in_file(Severity::Error, &yaml_path, line, column, fault.message);
             settings.problems.push(Problem { suggestion: fault.suggestion, ..problem });
@@ -383,7 +394,13 @@ pub fn load(options: LoadOptions) -> Loaded {
     let problems = by_line(settings.problems);
     let is_usable = problems.iter().all(|problem| problem.severity < Severity::Error);
     let files = [yaml_path, env_path].map(|path| ConfigFile { exists: path.exists(), path });
+    let is_about_the_way = |problem: &Problem| {
+        let path = problem.path.to_ascii_lowercase();
+        problem.severity == Severity::Error && (path.ends_with("base_url") || path.contains("proxy"))
+    };
+    let is_known = is_read && !problems.iter().any(is_about_the_way);
     Loaded {
+        telegram: is_known.then(|| (config.telegram_server.clone(), config.proxies.clone())),
         config: is_usable.then_some(config),
         problems,
         home: Some(home.path),

@@ -139,6 +139,9 @@ pub enum SendError {
     /// It may have arrived: the connection broke or timed out after the request went out.
     #[error("the outcome is unknown: {0}")]
     Unknown(String),
+    /// It may have arrived, and the platform says that it fails: there is no use in trying again at once.
+    #[error("the outcome is unknown: {0}")]
+    Failing(String),
     /// Refused for good (blocked, chat not found). Sending again is useless.
     #[error("refused: {0}")]
     Refused(String),

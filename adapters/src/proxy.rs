@@ -34,6 +34,9 @@ impl Proxies {
 
     /// Lets a client use them.
     pub fn apply(&self, mut client: ClientBuilder) -> Result<ClientBuilder, NotAProxy> {
+        if self.direct.trim() == "*" {
+            return Ok(client.no_proxy());
+        }
         type Make = fn(Url) -> reqwest::Result<Proxy>;
         let makes: [(&Option<SecretString>, Make); 3] =
             [(&self.http, Proxy::http), (&self.https, Proxy::https), (&self.all, Proxy::all)];
@@ -94,6 +97,8 @@ mod tests {
         assert_eq!((through.http.is_none(), through.direct.as_str()), (true, "x.example"));
         assert_eq!(through.all.unwrap().expose_secret(), "b:2");
         assert!(both.or_through(None).http.is_some());
+        let none = Proxies { all: Some("ftp://h".into()), direct: " * ".to_owned(), ..Proxies::default() };
+        assert!(none.apply(reqwest::Client::builder()).is_ok(), "no address goes through it");
         let broken = Proxies { all: Some("ftp://user:pass-word@h".into()), ..Proxies::default() };
         let error = broken.apply(reqwest::Client::builder()).unwrap_err();
         assert!(!error.to_string().contains("pass-word"));

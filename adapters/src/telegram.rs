@@ -191,6 +191,7 @@ impl TelegramAdapter {
         let refusal = match failure {
             Failure::NotSent(text) => return SendError::NotSent(text),
             Failure::Unknown(text) => return SendError::Unknown(text),
+            Failure::Failing(text) => return SendError::Failing(text),
             Failure::Refused(refusal) => refusal,
         };
         let is_known_bad = || self.status.get().error.as_deref() == Some(TOKEN_REFUSED);
@@ -341,6 +342,8 @@ pub async fn check_token(
         Ok(bot) => Ok(bot.username.unwrap_or_default()),
         Err(Failure::Refused(refusal)) if refusal.is_about_the_token() => Err(TOKEN_REFUSED.to_owned()),
         Err(Failure::Refused(refusal)) => Err(format!("Telegram says: {}", refusal.description)),
-        Err(Failure::NotSent(text) | Failure::Unknown(text)) => Err(format!("Telegram cannot be reached: {text}")),
+        Err(Failure::NotSent(text) | Failure::Unknown(text) | Failure::Failing(text)) => {
+            Err(format!("Telegram cannot be reached: {text}"))
+        }
     }
 }

@@ -43,6 +43,9 @@ pub(super) enum GatewayCommand {
     Status,
     /// Stop the running gateway and wait until it has ended
     Stop,
+    /// The same as `hookgate setup`
+    #[command(hide = true)]
+    Setup,
 }
 
 impl GatewayCommand {
@@ -57,6 +60,7 @@ pub(super) async fn run(context: &Context, command: GatewayCommand) -> Result<u8
         GatewayCommand::Run { log, log_json } => run_gateway(context, log.as_deref(), log_json).await,
         GatewayCommand::Status => status(context).await,
         GatewayCommand::Stop => stop(context).await,
+        GatewayCommand::Setup => super::setup::run(context).await,
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::Context;
 use super::output::note;
-use crate::config::Config;
+use crate::config::Loaded;
 use crate::error::UserError;
 use crate::files::write_atomically;
 
@@ -20,8 +20,6 @@ use crate::files::write_atomically;
 const ASK: Duration = Duration::from_secs(10);
 /// Wrong answers to one question before it gives up.
 const TRIES: u32 = 3;
-/// Where a bot is asked for when the configuration cannot say.
-const TELEGRAM: &str = "https://api.telegram.org";
 
 /// What was answered to a question.
 enum Answer {
@@ -38,7 +36,7 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
         .home
         .clone()
         .ok_or_else(|| context.config().err().unwrap_or_else(|| UserError::failed("There is no home directory.")))?;
-    let (base_url, proxies) = server(loaded.config.as_ref());
+    let (base_url, proxies) = server(&loaded)?;
     note(&format!("hookgate setup writes {}. An empty answer keeps what is there.", home.join(".env").display()));
 
     let mut values = BTreeMap::new();
@@ -94,14 +92,15 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
     Ok(0)
 }
 
-/// Where a token is checked, and through what.
-fn server(config: Option<&Config>) -> (String, Proxies) {
-    let Some(config) = config else {
-        note(&format!("The configuration has errors (`hookgate config check` lists them), so {TELEGRAM} is asked."));
-        return (TELEGRAM.to_owned(), Proxies::default());
-    };
-    let server = &config.telegram_server;
-    (server.base_url.clone(), config.proxies.or_through(server.proxy.as_ref()))
+/// Where a token is checked, and through what. A token goes nowhere else than the configuration says.
+fn server(loaded: &Loaded) -> Result<(String, Proxies), UserError> {
+    let (server, proxies) = loaded.telegram.as_ref().ok_or_else(|| {
+        UserError::config(
+            "The configuration does not tell where Telegram is asked; `hookgate config check` says what is wrong with it."
+                .to_owned(),
+        )
+    })?;
+    Ok((server.base_url.clone(), proxies.or_through(server.proxy.as_ref())))
 }
 
 /// Numeric user ids, parted by commas.

@@ -1033,3 +1033,20 @@ proptest::proptest! {
         from_yaml(&format!("{key}: {value}\n{key}:\n  {below}: {value}\n"));
     }
 }
+
+#[test]
+fn where_telegram_is_asked_is_known_while_other_things_are_wrong_and_never_guessed() {
+    let server = "extra: {base_url: 'http://bots.example'}, proxy: 'http://proxy:1'";
+    for (yaml, known) in [
+        (format!("telegram: {{token: '${{UNSET}}', {server}}}\nlimits: {{turns: many}}\n"), true),
+        (format!("telegram: {{{server}}}\nwebhook: {{extra: {{routes: {{a: {{deliver: 'telegram:42'}}}}}}}}\n"), true),
+        ("telegram: {extra: {base_url: '${UNSET}'}}\n".to_owned(), false),
+        ("telegram: {proxy: 'ftp://x'}\n".to_owned(), false),
+        (format!("telegram: {{{server}}}\n: [\n"), false),
+    ] {
+        let loaded = from_yaml(&yaml);
+        assert!(loaded.config.is_none(), "{yaml}");
+        let asked = loaded.telegram.map(|(server, _)| (server.base_url, server.proxy.is_some()));
+        assert_eq!(asked, known.then(|| ("http://bots.example".to_owned(), true)), "{yaml}");
+    }
+}

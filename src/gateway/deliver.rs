@@ -22,6 +22,8 @@ const EXPIRES_AFTER: Duration = Duration::from_secs(24 * 3600);
 const TRIES_BEFORE_EXPIRY: i64 = 3;
 /// The first pause before a platform that does not answer is looked for again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// A platform that says that it fails is left alone so long before the one repeat of a part is spent on it.
+const WHILE_FAILING: Duration = Duration::from_secs(45);
 /// The longest pause between two attempts that the platform did not ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -268,18 +270,24 @@ impl Gateway {
                 SendRecord::Again { not_before: now + millis(backoff(row.attempts)), error }
             }
             Err(SendError::Refused(error)) => SendRecord::Dead(error),
-            Err(SendError::Unknown(error)) => {
-                let age = now - row.first_attempt_at.unwrap_or(now);
-                if age < millis(adapter.repeat_is_safe_for()) {
-                    SendRecord::Again { not_before: now + millis(backoff(row.attempts)), error }
-                } else if row.marked {
-                    SendRecord::Uncertain(error)
-                } else if self.0.rules.uncertain_sends == UncertainSends::Hold {
-                    SendRecord::Held(error)
-                } else {
-                    SendRecord::AgainMarked { not_before: now + millis(backoff(row.attempts)), error }
-                }
-            }
+            Err(SendError::Unknown(error)) => self.after_unknown(adapter, row, error, backoff(row.attempts)),
+            Err(SendError::Failing(error)) => self.after_unknown(adapter, row, error, WHILE_FAILING),
+        }
+    }
+
+    /// What follows an attempt that may or may not have arrived; `pause` comes before the next.
+    fn after_unknown(&self, adapter: &dyn Adapter, row: &OutboxRow, error: String, pause: Duration) -> SendRecord {
+        let now = self.0.clock.now();
+        let millis = |pause: Duration| i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+        let not_before = now.saturating_add(millis(pause));
+        if now - row.first_attempt_at.unwrap_or(now) < millis(adapter.repeat_is_safe_for()) {
+            SendRecord::Again { not_before, error }
+        } else if row.marked {
+            SendRecord::Uncertain(error)
+        } else if self.0.rules.uncertain_sends == UncertainSends::Hold {
+            SendRecord::Held(error)
+        } else {
+            SendRecord::AgainMarked { not_before, error }
         }
     }
 

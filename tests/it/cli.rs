@@ -724,3 +724,13 @@ async fn doctor_asks_the_model_and_says_what_is_wrong_with_it() -> Result<()> {
     assert!(code == 0 && line.starts_with("warning") && line.contains("without a key"), "{line}");
     answers.await?
 }
+
+#[tokio::test]
+async fn what_scripts_of_the_reference_say_is_understood() -> Result<()> {
+    let fine = home(FREE_PORTS)?;
+    on(&fine, &["--accept-hooks", "config", "check"], "").await?.ok()?;
+    on(&fine, &["config", "check", "--accept-hooks"], "").await?.ok()?;
+    let setup = on(&fine, &["gateway", "setup"], "").await?;
+    assert!(setup.code == 1 && setup.err.contains("hookgate setup writes"), "{setup:?}");
+    Ok(())
+}

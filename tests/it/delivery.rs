@@ -167,7 +167,7 @@ async fn the_one_repeat_waits_until_the_platform_answers_again() {
     let note = "note: {secret: the-github-secret, prompt: '{text}', deliver: telegram, deliver_extra: {chat_id: '7'}, deliver_only: true}";
     run_test(World::default().model_echoes().route(note), async |t| {
         for method in ["sendMessage", "getMe"] {
-            t.telegram.keep_failing(method, Fault::Page(502));
+            t.telegram.keep_failing(method, Fault::DropBefore);
         }
         t.telegram.alice().says("hello");
         t.telegram.wait_until("it is looked for", |fake| fake.calls_of("getMe").len() >= 3).await?;
@@ -179,12 +179,34 @@ async fn the_one_repeat_waits_until_the_platform_answers_again() {
 
         // Where the repeat is lost too, the provider may send it again.
         t.expect_error("A reply and its marked repeat may or may not have arrived.");
-        t.telegram.fail("sendMessage", [Fault::Page(502), Fault::Page(502)]);
+        t.telegram.fail("sendMessage", [Fault::DropBefore, Fault::DropBefore]);
         let answer = t.webhooks.github("note", "alert", "1", &json!({"text": "once more"})).await?;
         assert_eq!(answer.parts(), (502, json!({"status": "error", "error": "Delivery failed", "delivery_id": "1"})));
         let answer = t.webhooks.github("note", "alert", "1", &json!({"text": "once more"})).await?;
         assert_eq!((answer.status, answer.parts().1["status"].clone()), (200, json!("delivered")));
         assert_eq!(t.telegram.alice().hears().await?.text, "\u{21bb} once more");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_platform_that_says_that_it_fails_is_left_alone_before_the_repeat() {
+    use sqlx::Connection as _;
+    run_test(World::default().model_echoes(), async |t| {
+        t.telegram.fail("sendMessage", [Fault::Page(502)]);
+        t.telegram.alice().says("hello");
+        t.telegram.wait_until("it is tried", |fake| fake.calls_of("sendMessage").len() == 1).await?;
+        let url = format!("sqlite:{}", t.file("hookgate.db").display());
+        let mut other = sqlx::SqliteConnection::connect(&url).await?;
+        let wait = "select not_before - first_attempt_at from outbox where marked = 1 and state = 'waiting'";
+        let wait = loop {
+            if let Some(wait) = sqlx::query_scalar::<_, i64>(wait).fetch_optional(&mut other).await? {
+                break wait;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        };
+        assert!((45_000..60_000).contains(&wait), "{wait}");
         Ok(())
     })
     .await;

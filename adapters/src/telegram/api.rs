@@ -33,6 +33,9 @@ pub(super) enum Failure {
     NotSent(String),
     /// The request went out and no readable answer came: it may or may not have had its effect.
     Unknown(String),
+    /// The service answered that something in it failed (5xx): it may or may not have had its effect, and goes on failing
+    /// for a while.
+    Failing(String),
     /// The service answered that it will not do it.
     Refused(Refusal),
 }
@@ -160,7 +163,7 @@ impl Api {
                 300..=499 => Failure::NotSent(format!(
                     "HTTP {status} without an answer of the Bot API; check base_url and proxy"
                 )),
-                500.. => Failure::Unknown(format!("Telegram answered HTTP {status}")),
+                500.. => Failure::Failing(format!("Telegram answered HTTP {status}")),
                 _ => Failure::Unknown(format!("Telegram answered HTTP {status} with something unreadable")),
             });
         };
@@ -173,7 +176,7 @@ impl Api {
         let code = answer.error_code.unwrap_or(status);
         let description = self.without_token(&answer.description.unwrap_or_else(|| format!("error {code}")));
         if code >= 500 || status >= 500 {
-            return Err(Failure::Unknown(format!("Telegram answered {code}: {description}")));
+            return Err(Failure::Failing(format!("Telegram answered {code}: {description}")));
         }
         let parameter = |name: &str| answer.parameters.as_ref().and_then(|all| all.get(name));
         Err(Failure::Refused(Refusal {
@@ -283,7 +286,7 @@ mod tests {
             (502, "<html>"),
             (500, r#"{"ok":false,"error_code":500,"description":"Internal Server Error"}"#),
         ] {
-            assert!(matches!(read(status, text), Err(Failure::Unknown(_))), "{status} {text}");
+            assert!(matches!(read(status, text), Err(Failure::Unknown(_) | Failure::Failing(_))), "{status} {text}");
         }
         let Err(Failure::Refused(refusal)) = read(
             429,

@@ -183,7 +183,10 @@ impl<'a> Listener<'a> {
                 }
                 Err(failure) => failure,
             };
-            if waits && matches!(failure, Failure::Unknown(_)) && begun.elapsed() >= self.adapter.poll_timeout() / 2 {
+            if waits
+                && matches!(failure, Failure::Unknown(_) | Failure::Failing(_))
+                && begun.elapsed() >= self.adapter.poll_timeout() / 2
+            {
                 self.backoff.reset(); // something on the way cuts quiet connections: no reason to come back late
             }
             waits = false;
@@ -334,7 +337,7 @@ impl<'a> Listener<'a> {
     /// Notes a failure in the status, logs it if it is a new one, and waits as it asks for. `None` when stopped.
     pub(super) async fn wait_after(&mut self, failure: &Failure) -> Option<()> {
         let (state, error, wait) = match failure {
-            Failure::NotSent(text) | Failure::Unknown(text) => {
+            Failure::NotSent(text) | Failure::Unknown(text) | Failure::Failing(text) => {
                 (AdapterState::Connecting, format!("Telegram cannot be reached: {text}"), self.backoff.next())
             }
             Failure::Refused(refusal) if refusal.is_about_the_token() => {
