@@ -55,6 +55,11 @@ pub trait Adapter: Send + Sync {
         false
     }
 
+    /// Whether a text a person sent is a piece of a longer one that their client cut, so that more may follow.
+    fn cut_of(&self, _text: &str) -> Cut {
+        Cut::Whole
+    }
+
     /// Whether the platform answers at all now. Asked before a send is repeated that may not be repeated twice.
     async fn is_reachable(&self) -> bool {
         true
@@ -75,6 +80,17 @@ pub trait Adapter: Send + Sync {
 
     /// Waits until the first attempt to connect has ended, well or not. Adapters that are ready at once return at once.
     async fn first_attempt(&self) {}
+}
+
+/// How a client cut a text that was too long for one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// It did not.
+    Whole,
+    /// At a blank, which the cut swallowed.
+    AtBlank,
+    /// Where nothing more fitted, perhaps inside a word.
+    Anywhere,
 }
 
 /// Which parts of a reply are anchored to the message they answer (`spec/hermes-gateway.md` §2.1, `reply_to_mode`).

@@ -13,7 +13,7 @@ mod telegram;
 mod verbatim;
 
 pub use adapter::{
-    Adapter, AdapterState, ChatMoved, Inbound, NotAccepted, Part, ReplyToMode, SendError, Status, StatusCell,
+    Adapter, AdapterState, ChatMoved, Cut, Inbound, NotAccepted, Part, ReplyToMode, SendError, Status, StatusCell,
 };
 pub use local::{LocalAdapter, LocalEvent, LocalEvents};
 pub use markdown::is_blank;

@@ -32,12 +32,14 @@ pub use groups::{AllowBots, GroupRules};
 pub use webhook::WebhookOptions;
 
 use crate::{
-    Adapter, AdapterState, ChatTarget, Inbound, OutboundMessage, Part, Platform, Proxies, ReplyToMode, SendError,
+    Adapter, AdapterState, ChatTarget, Cut, Inbound, OutboundMessage, Part, Platform, Proxies, ReplyToMode, SendError,
     Status, StatusCell,
 };
 
 const TOKEN_REFUSED: &str = "Telegram refuses the bot token; check TELEGRAM_BOT_TOKEN (or the account's token)";
 const TYPING_DEADLINE: Duration = Duration::from_millis(1500);
+/// Clients cut at a blank near the limit: what has so many UTF-16 units may be a piece (`spec/decisions.md` §6).
+const SHORTEST_PIECE: usize = 4_000;
 const REACH_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How the bot is reached and how it behaves.
@@ -309,6 +311,14 @@ impl Adapter for TelegramAdapter {
         action.message_thread_id = thread; // here General goes by its number, or nobody in it sees the typing
         if let Err(failure) = self.api.call::<_, Value>(&action, TYPING_DEADLINE).await {
             debug!(platform = "telegram", ?failure, "typing was not shown");
+        }
+    }
+
+    fn cut_of(&self, text: &str) -> Cut {
+        match text.encode_utf16().count() {
+            ..SHORTEST_PIECE => Cut::Whole,
+            SHORTEST_PIECE..format::LONGEST_MESSAGE => Cut::AtBlank,
+            _ => Cut::Anywhere,
         }
     }
 

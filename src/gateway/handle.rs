@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookgate_adapters::{Adapter, ChatTarget, InboundMessage, Platform, is_blank};
+use hookgate_adapters::{Adapter, ChatTarget, Cut, InboundMessage, is_blank};
 use hookgate_hooks::{Directive, Event};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -24,9 +24,7 @@ const HISTORY_CHARS: usize = 400_000;
 /// "typing…" starts only when an answer takes a moment, and is renewed before platforms drop it (Telegram: 5 s).
 const TYPING_AFTER: Duration = Duration::from_millis(200);
 const TYPING_EVERY: Duration = Duration::from_secs(4);
-/// So long is a piece that more may follow (`spec/decisions.md` §6), and so long the longest; how far apart they come.
-const LONG_PIECE: usize = 4_000;
-const LONGEST_MESSAGE: usize = 4_096;
+/// How many further pieces belong to one text at most, and how far apart they come.
 const MOST_PIECES: usize = 50;
 const PIECES_APART: Duration = Duration::from_secs(1);
 /// So much of a text of others inside a line of ours is shown to the model: the message that is answered, a name.
@@ -81,9 +79,9 @@ impl Gateway {
         key: &SessionKey,
         stop: &CancellationToken,
     ) -> Option<InboxRow> {
-        let mut last = units(&row.accepted.message.text);
+        let mut last = self.cut_of(&row, &row.accepted.message.text);
         let mut sent_at = row.accepted.message.sent_at;
-        while last >= LONG_PIECE && row.joined.len() < MOST_PIECES && is_cut_by_clients(&row) {
+        while last != Cut::Whole && row.joined.len() < MOST_PIECES {
             let Some(id) = self.piece_behind(&row, key, sent_at, stop).await else {
                 if !self.is_draining() || stop.is_cancelled() {
                     break;
@@ -96,14 +94,22 @@ impl Gateway {
             row.joined.push(id);
             let Some(piece) = self.ask_policy(piece, None).await else { break };
             let message = piece.accepted.message;
-            // A cut at a blank swallows it; one in the middle of a word is made where nothing more fits.
-            if last < LONGEST_MESSAGE {
+            if last == Cut::AtBlank {
                 row.accepted.message.text.push('\n');
             }
             row.accepted.message.text.push_str(&message.text);
-            (last, sent_at) = (units(&message.text), message.sent_at);
+            (last, sent_at) = (self.cut_of(&row, &message.text), message.sent_at);
         }
         Some(row)
+    }
+
+    /// How the sender's client cut a text. Nobody edits two pieces at once, and a webhook has no client.
+    fn cut_of(&self, row: &InboxRow, text: &str) -> Cut {
+        let message = &row.accepted.message;
+        match self.adapter_of(&message.source) {
+            Some(adapter) if row.accepted.delivery.is_none() && !message.edited => adapter.cut_of(text),
+            _ => Cut::Whole,
+        }
     }
 
     /// The next message of the lane, taken out of it, if it is a further piece. Waits for it a moment.
@@ -581,17 +587,6 @@ impl Gateway {
             }
         }
     }
-}
-
-/// UTF-16 units, as Telegram counts.
-fn units(text: &str) -> usize {
-    text.encode_utf16().count()
-}
-
-/// Whether the message was typed into a client that cuts long texts. The local chat's do not, and nobody edits two at once.
-fn is_cut_by_clients(row: &InboxRow) -> bool {
-    let message = &row.accepted.message;
-    row.accepted.delivery.is_none() && message.source.platform == Platform::Telegram && !message.edited
 }
 
 /// What the model reads: a person's words, with their name where several share the session, what came with them and what

@@ -131,6 +131,7 @@ async fn chat_hears_of_what_was_settled_while_it_was_not_told() -> Result<()> {
     let mut child = place.command(&["chat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     child.stdin.take().context("a pipe")?.write_all(b"one\ntwo\n")?;
     place.model.is_asked(1).await;
+    place.stored("select count(*) = 2 from inbox").await?;
     let chat = Pid::from_raw(child.id().cast_signed());
     kill(chat, Signal::SIGSTOP)?;
     gateway.kill()?;

@@ -12,7 +12,7 @@ use crate::markdown::{self, Mark, Run};
 /// What a part begins with that may have been said before.
 pub(super) const MARK: &str = "↻ ";
 /// A message holds so many UTF-16 units after its markup was read.
-const LONGEST_MESSAGE: usize = 4096;
+pub(super) const LONGEST_MESSAGE: usize = 4096;
 /// Two stay free for [`MARK`], but in a last part that fits as a whole.
 const LONGEST_PART: usize = LONGEST_MESSAGE - 2;
 /// Above this many bytes a part is sent without markup: Telegram also limits what it parses.
