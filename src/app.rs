@@ -38,7 +38,6 @@ const END_EVERY: Duration = Duration::from_secs(60);
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// How often one that works is tried, so that it is noticed before a message comes when it went away.
 const PROBE_IDLE_EVERY: Duration = Duration::from_secs(30);
-/// The address the chat page is served under when the system chose the port.
 const GIB: u64 = 1 << 30;
 
 /// What differs between a gateway and a chat in one process.
@@ -346,12 +345,8 @@ fn rules(config: &Config) -> Rules {
         waiting_per_chat: config.limits.waiting_per_chat,
         sharing: config.sharing,
         reset: config.reset.clone(),
-        tells_of_reset: [Platform::Telegram, Platform::Local]
-            .into_iter()
-            .filter(|platform| {
-                config.tells_of_reset && !config.silent_of_reset.iter().any(|name| name == platform.as_str())
-            })
-            .collect(),
+        tells_of_reset: config.tells_of_reset,
+        silent_of_reset: config.silent_of_reset.clone(),
         uncertain_sends: config.uncertain_sends,
         allowed: config.allowed.clone(),
         allowed_by_account: telegram.collect(),

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use hookgate_adapters::{Adapter, ChatMoved, ChatTarget, Inbound, InboundMessage, NotAccepted, Platform, Source};
+use hookgate_adapters::{Adapter, ChatMoved, ChatTarget, Inbound, InboundMessage, NotAccepted, Source};
 use hookgate_hooks::Registry;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -75,8 +75,10 @@ pub struct Rules {
     pub sharing: Sharing,
     /// When a conversation ends by itself.
     pub reset: ResetPolicy,
-    /// Platforms whose people are told so, with their next answer.
-    pub tells_of_reset: Vec<Platform>,
+    /// People are told so, with their next answer.
+    pub tells_of_reset: bool,
+    /// Names of the platforms where they are not.
+    pub silent_of_reset: Vec<String>,
     /// What happens to sends whose outcome is unknown.
     pub uncertain_sends: UncertainSends,
     /// `GATEWAY_ALLOWED_USERS` and `GATEWAY_ALLOW_ALL_USERS`.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hookgate_adapters::{
-    Adapter, ChatTarget, OutboundMessage, Part, Platform, ReplyToMode, SendError, without_delimiters,
+    Adapter, ChatTarget, OutboundMessage, Part, Platform, ReplyToMode, SendError, is_blank, without_delimiters,
 };
 use hookgate_hooks::Event;
 use hookgate_hooks::payload::{WebhookDelivered, WebhookFailed};
@@ -151,7 +151,7 @@ pub(super) fn split(adapter: Option<&Arc<dyn Adapter>>, text: &str) -> Vec<Part>
         Some(adapter) => adapter.split(text),
         None => {
             let text = without_delimiters(text);
-            if text.trim().is_empty() {
+            if is_blank(&text) {
                 return Vec::new();
             }
             let chars: Vec<char> = text.chars().collect();

@@ -365,7 +365,9 @@ impl Gateway {
                 reason
             }
         };
-        let is_told = rules.tells_of_reset.contains(&row.accepted.message.source.platform) && last.messages > 0;
+        let is_silent =
+            || rules.silent_of_reset.iter().any(|name| name == row.accepted.message.source.platform.as_str());
+        let is_told = rules.tells_of_reset && row.accepted.delivery.is_none() && last.messages > 0 && !is_silent();
         is_told.then(|| texts::session_over(reason))
     }
 

@@ -105,6 +105,11 @@ impl Gateway {
     /// A session rested too long, or its day is over.
     pub(super) fn tell_expired(&self, session: &Session, reason: &'static str) {
         self.0.hooks.emit(&Event::ON_SESSION_FINALIZE, || OnSessionFinalize::expired(&session.id, &session.platform));
+        self.tell_stored_end(session, reason);
+    }
+
+    /// The end of a session of which only the record is at hand.
+    fn tell_stored_end(&self, session: &Session, reason: &'static str) {
         self.0.hooks.emit(&Event::SESSION_END, || SessionEnd {
             platform: session.platform.clone(),
             user_id: session.user_id.clone(),
@@ -117,13 +122,7 @@ impl Gateway {
     /// The operator ended a session from outside.
     pub(super) fn tell_ended(&self, session: &Session) {
         self.0.hooks.emit(&Event::ON_SESSION_FINALIZE, || OnSessionFinalize::boundary(&session.id, &session.platform));
-        self.0.hooks.emit(&Event::SESSION_END, || SessionEnd {
-            platform: session.platform.clone(),
-            user_id: session.user_id.clone(),
-            session_key: session.key.to_string(),
-            session_id: session.id.clone(),
-            reason: "reset".into(),
-        });
+        self.tell_stored_end(session, "reset");
         self.0.hooks.emit(&Event::SESSION_RESET, || SessionReset {
             platform: session.platform.clone(),
             user_id: session.user_id.clone(),
