@@ -516,11 +516,15 @@ fn damage(place: &Place, text: &str) -> Result<usize> {
 /// Starts the gateway as a supervisor does: again when it asks for it.
 async fn supervised(place: &Place) -> Result<Process> {
     loop {
-        let mut process = place.start().await?;
-        match place.telegram.wait_until("the bot is polling", FakeTelegram::is_polled).await {
-            Ok(()) if process.is_running()? => return Ok(process),
-            _ => assert_eq!(process.exit_code().await?, 75),
+        // It may notice before it is ready, after that, or not at all.
+        let mut process = place.spawn()?;
+        if process.wait_until_ready(place.home.path()).await.is_ok()
+            && place.telegram.wait_until("the bot is polling", FakeTelegram::is_polled).await.is_ok()
+            && process.is_running()?
+        {
+            return Ok(process);
         }
+        assert_eq!(process.exit_code().await?, 75);
     }
 }
 
@@ -557,7 +561,7 @@ async fn a_damaged_database_is_kept_aside_and_what_it_held_goes_on() {
         process.kill()?;
         t.change("pragma wal_checkpoint(truncate)").await?;
         ensure!(damage(t, words)? > 0, "nothing was damaged");
-        let first = t.start().await?;
+        let first = t.spawn()?;
         assert_eq!(first.exit_code().await?, 75);
         let process = supervised(t).await?;
         let heard = alice.hears().await?;
