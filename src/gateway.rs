@@ -6,6 +6,7 @@
 
 mod access;
 mod accounts;
+mod backlog;
 mod commands;
 mod deliver;
 mod handle;
@@ -24,7 +25,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use hookgate_adapters::{Adapter, ChatMoved, ChatTarget, Inbound, InboundMessage, NotAccepted, Source};
 use hookgate_hooks::Registry;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -43,6 +44,7 @@ pub use deliver::Settled;
 pub use health::StoreHealth;
 
 use access::Access;
+use backlog::Backlog;
 use deliver::Outbox;
 use lanes::{Beside, Current, Lanes, Pushed};
 
@@ -104,7 +106,8 @@ struct Inner {
     clock: Clock,
     access: Access,
     lanes: Lanes,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
+    backlog: Backlog,
     outbox: Outbox,
     health: StoreHealth,
     /// Cancelled when the gateway stops: no message is begun any more.
@@ -119,6 +122,7 @@ struct Inner {
 }
 
 /// Something under way; [`Gateway::idle`] waits for the last of them.
+#[derive(Debug)]
 struct Busy(watch::Sender<usize>);
 
 impl Drop for Busy {
@@ -147,6 +151,8 @@ enum Order {
     Queued,
     /// Into the lane: it was promised already (a webhook's 202, an earlier run), or nobody waits for its answer.
     QueuedForSure,
+    /// A delivery with a conversation of its own: nothing is done for it before a turn has a place.
+    Backlog,
 }
 
 /// Commands come from people who speak to us; a webhook's text is data.
@@ -155,9 +161,19 @@ fn is_command(accepted: &Accepted) -> bool {
     accepted.delivery.is_none() && message.addressed && !message.edited && commands::is_command(&message.text)
 }
 
+/// Whether the message is a delivery whose conversation is its alone and ends with it.
+fn is_alone(accepted: &Accepted) -> bool {
+    accepted.delivery.as_ref().is_some_and(|delivery| {
+        let own = format!("webhook:{}:{}", delivery.route, delivery.delivery_id);
+        accepted.message.source.chat_id == own
+    })
+}
+
 /// Where a new message goes. What is not said to us takes no place that a question could need.
 fn order_of(accepted: &Accepted) -> Order {
     match accepted {
+        accepted if is_alone(accepted) => Order::Backlog,
+        accepted if accepted.delivery.is_some() => Order::QueuedForSure,
         accepted if is_command(accepted) => Order::AtOnce,
         accepted if accepted.message.addressed => Order::Queued,
         _ => Order::QueuedForSure,
@@ -173,7 +189,8 @@ impl Gateway {
             health: StoreHealth::default(),
             access: Access::new(rules.allowed.clone(), rules.allowed_by_account.clone(), rules.roles.clone()),
             lanes: Lanes::new(abort.clone()),
-            turns: Semaphore::new(rules.turns.max(1)),
+            turns: Arc::new(Semaphore::new(rules.turns.max(1))),
+            backlog: Backlog::default(),
             outbox: Outbox::default(),
             adapters: adapters
                 .into_iter()
@@ -215,8 +232,10 @@ impl Gateway {
     pub async fn accept_delivery(&self, delivery: NewDelivery) -> Result<DeliveryAdmission, StoreError> {
         let gateway = self.clone();
         self.spawn(async move {
-            let (key, told) = match &delivery.work {
-                DeliveryWork::Turn(turn) => (Some(turn.session_key.clone()), gateway.to_be_told(turn)),
+            let (turn, told) = match &delivery.work {
+                DeliveryWork::Turn(turn) => {
+                    (Some((turn.session_key.clone(), order_of(&turn.accepted))), gateway.to_be_told(turn))
+                }
                 DeliveryWork::Ignore | DeliveryWork::Send(_) => (None, None),
             };
             let targets: Vec<_> = match &delivery.work {
@@ -229,8 +248,8 @@ impl Gateway {
             if let DeliveryAdmission::New { inbox, outbox } = &admission {
                 gateway.tell_delivery(&named, &event);
                 gateway.tell_received(told.as_ref());
-                if let (Some(id), Some(key)) = (inbox, &key) {
-                    gateway.dispatch(*id, key, Order::QueuedForSure);
+                if let (Some(id), Some((key, order))) = (inbox, &turn) {
+                    gateway.dispatch(*id, key, *order);
                 } else if sends && outbox.is_empty() {
                     // To the log only: the record is the delivery.
                     gateway.settle(&named, &target, &Ok(()));
@@ -309,15 +328,16 @@ impl Gateway {
         let limit = match order {
             Order::AtOnce => {
                 return match self.0.lanes.push_command(key, id) {
-                    Beside::Start(current) => self.work_through(key.clone(), current),
+                    Beside::Start(current) => self.work_through(key.clone(), current, None),
                     Beside::Busy(done) => self.begin(id, key, Lane::AtOnce, Some(done)),
                 };
             }
             Order::Queued => self.0.rules.waiting_per_chat,
             Order::QueuedForSure => usize::MAX,
+            Order::Backlog => return self.0.backlog.push(id, key.clone(), self.busy()),
         };
         match self.0.lanes.push(key, id, limit) {
-            Pushed::Start(current) => self.work_through(key.clone(), current),
+            Pushed::Start(current) => self.work_through(key.clone(), current, None),
             Pushed::Waiting => {}
             Pushed::Full => self.begin(id, key, Lane::Refused, None),
         }
@@ -329,14 +349,14 @@ impl Gateway {
         let busy = self.busy();
         self.0.tasks.spawn(async move {
             let stop = gateway.0.abort.child_token();
-            gateway.handle_safely(id, &key, lane, &stop).await;
+            gateway.handle_safely(id, &key, lane, &stop, None).await;
             drop(done);
             drop(busy);
         });
     }
 
-    /// Handles the messages of one lane until it is empty or the gateway stops.
-    fn work_through(&self, key: SessionKey, first: Current) {
+    /// Handles the messages of one lane until it is empty or the gateway stops; the first in a place that it has already.
+    fn work_through(&self, key: SessionKey, first: Current, mut place: Option<OwnedSemaphorePermit>) {
         let gateway = self.clone();
         let busy = self.busy();
         self.0.tasks.spawn(async move {
@@ -347,7 +367,7 @@ impl Gateway {
                 if gateway.0.draining.is_cancelled() {
                     return;
                 }
-                gateway.handle_safely(current.id, &key, Lane::Ordered, &current.stop).await;
+                gateway.handle_safely(current.id, &key, Lane::Ordered, &current.stop, place.take()).await;
                 drop(turn);
                 next = gateway.0.lanes.next(&key);
             }
@@ -356,8 +376,15 @@ impl Gateway {
     }
 
     /// Handles a message; a defect of ours in one message must not hold up those behind it.
-    async fn handle_safely(&self, id: InboxId, key: &SessionKey, lane: Lane, stop: &CancellationToken) {
-        let handled = AssertUnwindSafe(self.handle(id, key, lane, stop)).catch_unwind().await;
+    async fn handle_safely(
+        &self,
+        id: InboxId,
+        key: &SessionKey,
+        lane: Lane,
+        stop: &CancellationToken,
+        place: Option<OwnedSemaphorePermit>,
+    ) {
+        let handled = AssertUnwindSafe(self.handle(id, key, lane, stop, place)).catch_unwind().await;
         if handled.is_err() {
             tracing::error!(session_key = %key, "A message made the gateway panic; it is tried again at the next start.");
         }

@@ -130,18 +130,14 @@ pub(crate) fn routes(webhooks: Arc<Webhooks>) -> Router {
         take(webhooks, Incoming { route, peer, query, headers }, body).await
     }
 
-    /// In a task of its own: a sender that hangs up once everything is sent has sent it all the same.
     async fn take(webhooks: Arc<Webhooks>, incoming: Incoming, body: Body) -> Response {
-        let task = tokio::spawn(async move {
-            let mut body = body.into_data_stream();
-            let outcome = receive(&webhooks, &incoming, &mut body).await;
-            // A body that broke off or stopped has nothing more to read.
-            if !matches!(outcome, Ok(_) | Err(Refusal::BadRequest)) {
-                discard(&incoming.headers, &mut body).await;
-            }
-            outcome
-        });
-        answer(task.await.unwrap_or(Err(Refusal::Unavailable)))
+        let mut body = body.into_data_stream();
+        let outcome = receive(&webhooks, &incoming, &mut body).await;
+        // A body that broke off or stopped has nothing more to read.
+        if !matches!(outcome, Ok(_) | Err(Refusal::BadRequest)) {
+            discard(&incoming.headers, &mut body).await;
+        }
+        answer(outcome)
     }
 
     Router::new()

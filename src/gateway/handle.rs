@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use hookgate_adapters::{Adapter, ChatTarget, Cut, InboundMessage, is_blank};
 use hookgate_hooks::{Directive, Event};
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::commands::{self, Command};
-use super::{Gateway, Lane, Order, silence, texts};
+use super::{Gateway, Lane, Order, is_alone, silence, texts};
 use crate::agent::{TurnOutcome, TurnRequest};
 use crate::redact::redact;
 use crate::session::{Role, SessionKey, Sharing, TurnStatus};
@@ -43,8 +43,15 @@ pub(super) struct Call {
 }
 
 impl Gateway {
-    /// Handles one stored message. `stop` interrupts its turn.
-    pub(super) async fn handle(&self, id: InboxId, key: &SessionKey, lane: Lane, stop: &CancellationToken) {
+    /// Handles one stored message. `stop` interrupts its turn, which runs in `place` if it was given one.
+    pub(super) async fn handle(
+        &self,
+        id: InboxId,
+        key: &SessionKey,
+        lane: Lane,
+        stop: &CancellationToken,
+        place: Option<OwnedSemaphorePermit>,
+    ) {
         let decided = self.0.lanes.take_decided(id);
         let Some(Some(row)) = self.until_stored(|| self.0.store.claim(id)).await else { return };
         if row.attempts > ATTEMPTS {
@@ -66,7 +73,7 @@ impl Gateway {
             None if lane == Lane::AtOnce => self.queue(row, key).await,
             None => {
                 let Some(row) = self.with_further_pieces(row, key, stop).await else { return };
-                self.run_turn(&row, key, stop).await;
+                self.run_turn(&row, key, stop, place).await;
             }
         }
     }
@@ -293,8 +300,18 @@ impl Gateway {
     }
 
     /// A question to its answer.
-    async fn run_turn(&self, row: &InboxRow, key: &SessionKey, stop: &CancellationToken) {
-        let Some(permit) = self.place(row, stop).await else { return };
+    async fn run_turn(
+        &self,
+        row: &InboxRow,
+        key: &SessionKey,
+        stop: &CancellationToken,
+        place: Option<OwnedSemaphorePermit>,
+    ) {
+        let place = match place {
+            Some(place) => Some(place),
+            None => self.place(row, stop).await,
+        };
+        let Some(place) = place else { return };
         let notice = self.end_if_over(row, key).await;
         let opened = self.until_stored(|| self.0.store.open_session(key, &row.accepted)).await;
         let Some((session, is_new)) = opened else { return };
@@ -333,7 +350,7 @@ impl Gateway {
                 other => other,
             }
         };
-        drop(permit);
+        drop(place);
         self.tell_agent_end(source, &session, &text, &outcome);
         match outcome {
             TurnOutcome::Interrupted => self.leave_unanswered(row, Some((session.id, text))).await,
@@ -373,13 +390,13 @@ impl Gateway {
 
     /// A place among the turns that run at once. While none is free the message counts as waiting: a kill meanwhile is
     /// not its doing. `None`: it was stopped, and its end is stored.
-    async fn place(&self, row: &InboxRow, stop: &CancellationToken) -> Option<SemaphorePermit<'_>> {
-        if let Ok(permit) = self.0.turns.try_acquire() {
+    async fn place(&self, row: &InboxRow, stop: &CancellationToken) -> Option<OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(&self.0.turns).try_acquire_owned() {
             return Some(permit);
         }
         self.until_stored(|| self.0.store.unclaim(row.id)).await?;
         let permit = tokio::select! {
-            permit = self.0.turns.acquire() => permit.ok()?,
+            permit = Arc::clone(&self.0.turns).acquire_owned() => permit.ok()?,
             () = stop.cancelled() => {
                 self.leave_unanswered(row, None).await;
                 return None;
@@ -626,9 +643,7 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if breaks(c) { ' ' } else { c }).filter(|c| !"[]".contains(*c)).take(QUOTED_CHARS).collect()
 }
 
-/// Whether the message's session is its delivery's alone and ends with it.
+/// Why a message's session ends with it, if it does.
 fn ends_with_its_delivery(row: &InboxRow) -> Option<&'static str> {
-    let delivery = row.accepted.delivery.as_ref()?;
-    let own = format!("webhook:{}:{}", delivery.route, delivery.delivery_id);
-    (row.accepted.message.source.chat_id == own).then_some("webhook_complete")
+    is_alone(&row.accepted).then_some("webhook_complete")
 }

@@ -3,7 +3,7 @@
 
 use hookgate_adapters::{ChatTarget, Platform};
 
-use super::{Gateway, Order, is_command};
+use super::{Gateway, Order, order_of};
 use crate::store::StoreError;
 
 impl Gateway {
@@ -13,6 +13,7 @@ impl Gateway {
             let window = self.adapter(target).map(|adapter| adapter.repeat_is_safe_for());
             window.map_or(0, |window| i64::try_from(window.as_millis()).unwrap_or(i64::MAX))
         };
+        self.work_off_backlog();
         let unfinished = self.0.store.recover(self.0.rules.uncertain_sends, &safe_for).await?;
         if unfinished.uncertain > 0 {
             tracing::warn!(
@@ -42,7 +43,11 @@ impl Gateway {
                 _ => self.adapter_of(source).is_some(),
             };
             if runs {
-                let order = if is_command(&row.accepted) { Order::AtOnce } else { Order::QueuedForSure };
+                // What was accepted once is never too many.
+                let order = match order_of(&row.accepted) {
+                    Order::Queued => Order::QueuedForSure,
+                    order => order,
+                };
                 self.dispatch(id, &key, order);
             }
         }

@@ -37,6 +37,23 @@ impl<'a> Json<'a> {
         (deepest <= MAX_DEPTH).then(|| Self(raw.get()))
     }
 
+    /// The same, together with its members, if it is an object, as [`Json::members`] gives them: in one pass.
+    pub(super) fn parse_with_members(text: &'a str) -> Option<(Self, Vec<(&'a str, Json<'a>)>)> {
+        let raw: &serde_json::value::RawValue = serde_json::from_str(text).ok()?;
+        let json = Self(raw.get());
+        if json.kind() != Kind::Object {
+            let (_, deepest) = extent(json.0.as_bytes(), 0)?;
+            return (deepest <= MAX_DEPTH).then(|| (json, Vec::new()));
+        }
+        let mut deepest = 0;
+        let members = json.members_with_depth().map(|(key, value, depth)| {
+            deepest = deepest.max(depth);
+            (key, value)
+        });
+        let members = members.collect();
+        (deepest < MAX_DEPTH).then_some((json, members))
+    }
+
     /// Text that [`Json::parse`] returned before.
     pub(super) fn of_checked(text: &'a str) -> Self {
         Self(text)
@@ -107,6 +124,11 @@ impl<'a> Json<'a> {
 
     /// The members of an object in order: each key as it is written, with quotes, and its value.
     pub fn members(self) -> impl Iterator<Item = (&'a str, Json<'a>)> {
+        self.members_with_depth().map(|(key, value, _)| (key, value))
+    }
+
+    /// The same with how deep each value is nested.
+    fn members_with_depth(self) -> impl Iterator<Item = (&'a str, Json<'a>, usize)> {
         let mut tokens = Tokens::new(self.0);
         let is_object = tokens.next() == Some("{");
         std::iter::from_fn(move || {
@@ -115,7 +137,8 @@ impl<'a> Json<'a> {
                 token => token,
             };
             tokens.next().filter(|token| *token == ":")?;
-            Some((key, tokens.take_value()?))
+            let (value, depth) = tokens.take_value()?;
+            Some((key, value, depth))
         })
     }
 
@@ -128,7 +151,7 @@ impl<'a> Json<'a> {
                 return None;
             }
             tokens.skip_comma();
-            tokens.take_value()
+            tokens.take_value().map(|(value, _)| value)
         })
     }
 
@@ -465,12 +488,13 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The whole value that begins here; `None` at the end of the list or object.
-    fn take_value(&mut self) -> Option<Json<'a>> {
+    /// The whole value that begins here and how deep it is nested; `None` at the end of the list or object.
+    fn take_value(&mut self) -> Option<(Json<'a>, usize)> {
         self.peek_byte()?;
         let start = self.at;
-        (self.at, _) = extent(self.text.as_bytes(), start)?;
-        self.text.get(start..self.at).map(Json)
+        let (end, deepest) = extent(self.text.as_bytes(), start)?;
+        self.at = end;
+        self.text.get(start..end).map(|text| (Json(text), deepest))
     }
 }
 

@@ -46,8 +46,8 @@ impl Payload {
     /// contradicts; either way it needs a `=`. JSON nested deeper than [`crate::webhook::json::MAX_DEPTH`] is refused.
     pub fn parse(content_type: Option<&str>, body: &[u8]) -> Result<Self, CannotParse> {
         let text = std::str::from_utf8(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)).map_err(|_| CannotParse)?;
-        if let Some(json) = Json::parse(text) {
-            return Ok(Self::of(json.text().to_owned()));
+        if let Some(payload) = Self::of(text) {
+            return Ok(payload);
         }
         let is_declared = content_type
             .and_then(|value| value.split(';').next())
@@ -59,21 +59,23 @@ impl Payload {
         let mut members = serde_json::Map::new();
         for (name, value) in form_urlencoded::parse(text.as_bytes()) {
             if name == "payload" && value.trim_start().starts_with(['{', '[']) {
-                return Json::parse(&value).map(|json| Self::of(json.text().to_owned())).ok_or(CannotParse);
+                return Self::of(&value).ok_or(CannotParse);
             }
             members.insert(name.into_owned(), value.into_owned().into());
         }
-        Ok(Self::of(serde_json::Value::Object(members).to_string()))
+        Self::of(&serde_json::Value::Object(members).to_string()).ok_or(CannotParse)
     }
 
-    /// Text that [`Json::parse`] returned.
-    fn of(text: String) -> Self {
+    /// Reads JSON.
+    fn of(text: &str) -> Option<Self> {
+        let (json, members) = Json::parse_with_members(text)?;
+        let text = json.text();
         let place = |part: &str| {
             let start = part.as_ptr().addr() - text.as_ptr().addr();
             start..start + part.len()
         };
-        let members = Json::of_checked(&text).members().map(|(key, value)| (place(key), place(value.text()))).collect();
-        Self { text, members }
+        let members = members.iter().map(|(key, value)| (place(key), place(value.text()))).collect();
+        Some(Self { text: text.to_owned(), members })
     }
 
     /// The JSON text.

@@ -2,7 +2,8 @@
 //! ingest beside a bare axum server in the same run, turns per second, and what one more stored session costs.
 //!
 //! Everything is on loopback and bounded in time and count. Compare figures of one run with each other, not with those of
-//! another machine. `cargo bench -- --quick` takes a minute and is rougher; `--sessions` adds the million sessions.
+//! another machine. `cargo bench -- --quick` takes a minute and is rougher; `--sessions` adds the million sessions;
+//! `--ingest` runs only the webhook ingest, `--only NAME` only its rows of that name, for a profiler beside it.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(clippy::unwrap_used, reason = "a benchmark whose world breaks has failed")]
 
@@ -24,6 +25,10 @@ struct Plan {
     /// Each figure is the median of so many runs.
     runs: usize,
     sessions: bool,
+    /// Only the ingest.
+    ingest: bool,
+    /// Only the rows of the ingest whose name has this in it.
+    only: Option<&'static str>,
 }
 
 fn main() {
@@ -36,6 +41,8 @@ fn main() {
         seconds: if quick { 1.0 } else { 4.0 },
         runs: if quick { 1 } else { 3 },
         sessions: args.iter().any(|arg| arg == "--sessions"),
+        ingest: args.iter().any(|arg| arg == "--ingest" || arg == "--only"),
+        only: args.iter().position(|arg| arg == "--only").map(|place| &*args[place + 1].clone().leak()),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(run(plan));
@@ -43,6 +50,9 @@ fn main() {
 
 async fn run(plan: Plan) {
     println!("hookgate {}, {} cores, medians of {} runs", env!("CARGO_PKG_VERSION"), cores(), plan.runs);
+    if plan.ingest {
+        return ingest(plan).await;
+    }
     start_and_memory(plan).await;
     ingest(plan).await;
     turns(plan).await;
@@ -86,6 +96,9 @@ async fn ingest(plan: Plan) {
     ];
     let mut floors: [[f64; 3]; 2] = [[1.0; 3]; 2];
     for (name, route, kind) in rows {
+        if plan.only.is_some_and(|only| !name.contains(only)) {
+            continue;
+        }
         let mut cells = Vec::new();
         for (column, connections) in [1, 16, 64].into_iter().enumerate() {
             let mut rates = Vec::new();

@@ -98,6 +98,46 @@ async fn a_turn_that_never_ends_is_interrupted_without_a_word_and_answered_after
 }
 
 #[tokio::test]
+async fn deliveries_wait_for_a_place_without_work_and_over_a_stop() {
+    let route = "ask: {secret: the-github-secret, prompt: '{text}', deliver: telegram, deliver_extra: {chat_id: '7'}}";
+    let world = World::default().route(route).setting("limits: {turns: 1}").setting("drain_timeout: 1");
+    survive(world, async |t| {
+        let alice = t.telegram.alice();
+        t.model.hangs();
+        let first = t.start_listening().await?;
+        let send = async |process: &Process, n: u32| {
+            let id = format!("d-{n}");
+            process.webhooks.github("ask", "alert", &id, &json!({ "text": format!("question {n}") })).await
+        };
+        assert_eq!(send(&first, 0).await?.status, 202);
+        t.model.is_asked(1).await;
+        for n in 1..20 {
+            assert_eq!(send(&first, n).await?.status, 202);
+        }
+        assert_eq!(t.number("select count(*) from inbox where state = 'running'").await?, 1);
+        assert_eq!(t.number("select count(*) from sessions").await?, 1, "nothing is done for those that wait");
+        assert_eq!(first.stop().await?, 0);
+        assert_eq!(t.number("select count(*) from inbox where state = 'waiting' and attempts = 0").await?, 20);
+
+        (0..20).for_each(|_| {
+            t.model.says("Answered.");
+        });
+        let second = t.start_listening().await?;
+        for _ in 0..20 {
+            assert_eq!(alice.hears().await?.text, "Answered.");
+        }
+        let asked: Vec<String> = (1..=20).map(|n| format!("{:?}", t.model.requests()[n])).collect();
+        for (n, asked) in asked.iter().enumerate() {
+            assert!(asked.contains(&format!("question {n}")), "they are answered in the order they came: {asked}");
+        }
+        t.rests().await?;
+        assert_eq!(second.stop().await?, 0);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn replies_under_way_are_flushed_by_a_stop() {
     survive(open_world().echo(), async |t| {
         t.telegram.keep_failing("sendMessage", Fault::Slow(Duration::from_secs(1)));

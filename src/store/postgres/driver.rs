@@ -324,6 +324,11 @@ pub(super) fn text(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
+/// The parameter of this number, from 1, in a statement with all of them in their order.
+pub(super) fn parameter(number: usize) -> Cow<'static, str> {
+    Cow::Owned(format!("${number}"))
+}
+
 /// The common schema is Postgres's.
 pub(super) fn adapt_schema(sql: &str) -> String {
     sql.to_owned()

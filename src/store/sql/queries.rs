@@ -30,16 +30,16 @@ fn runs<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// `($1, $2), ($3, $4)` for two rows of two columns.
+/// The parameters of two rows of two columns: `($1, $2), ($3, $4)`, each as the driver writes it.
 fn placeholders(rows: usize, columns: usize) -> String {
     let mut text = String::with_capacity(rows * columns * 6);
     for n in 0..rows * columns {
         text.push_str(match n {
-            0 => "($",
-            n if n % columns == 0 => "), ($",
-            _ => ", $",
+            0 => "(",
+            n if n % columns == 0 => "), (",
+            _ => ", ",
         });
-        text.push_str(&(n + 1).to_string());
+        text.push_str(&driver::parameter(n + 1));
     }
     text.push(')');
     text
@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn placeholders_count_through_all_rows() {
-        assert_eq!(placeholders(1, 1), "($1)");
-        assert_eq!(placeholders(2, 3), "($1, $2, $3), ($4, $5, $6)");
+        let [a, b, c, d] = [1, 2, 3, 4].map(driver::parameter);
+        assert_eq!(placeholders(1, 1), format!("({a})"));
+        assert_eq!(placeholders(2, 2), format!("({a}, {b}), ({c}, {d})"));
     }
 }

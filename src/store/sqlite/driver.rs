@@ -343,6 +343,12 @@ pub(super) fn text(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
+/// The parameter of this number, from 1, in a statement with all of them in their order. Without its number: SQLite takes
+/// a number for a name, and looks names up in a list that is long where many rows are stored at once.
+pub(super) fn parameter(_number: usize) -> Cow<'static, str> {
+    Cow::Borrowed("?")
+}
+
 /// Changes the common schema where SQLite needs it: only `integer primary key` is the row's own number; `bigint primary
 /// key` would keep a second tree for it.
 pub(super) fn adapt_schema(sql: &str) -> String {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use sqlx::AssertSqlSafe;
 
-use super::{Conn, Db, Result, Tx, inbox, outbox, placeholders, runs, text};
+use super::{Conn, Db, Result, Tx, driver, inbox, outbox, placeholders, runs, text};
 use crate::store::{DeliveryAdmission, DeliveryRef, DeliveryRow, DeliveryWork, InboxId, NewDelivery};
 
 /// How long a settled delivery is remembered (`spec/decisions.md` §5): seven days, in milliseconds.
@@ -87,9 +87,9 @@ async fn upsert(tx: &mut Tx, rows: &[(i64, &Offer)]) -> Result<HashSet<i64>> {
              event = excluded.event, target = excluded.target, state = excluded.state, error = null, \
              received_at = excluded.received_at, attempts = deliveries.attempts + 1 \
              where (deliveries.state = 'failed' and deliveries.body_hash = excluded.body_hash) \
-             or (deliveries.state <> 'accepted' and deliveries.received_at < ${})",
+             or (deliveries.state <> 'accepted' and deliveries.received_at < {})",
             placeholders(run.len(), COLUMNS),
-            run.len() * COLUMNS + 1
+            driver::parameter(run.len() * COLUMNS + 1)
         );
         let mut query = sqlx::query(AssertSqlSafe(sql));
         for (row, offer) in run {
@@ -135,11 +135,9 @@ async fn store_messages(tx: &mut Tx, rows: &[(i64, &Offer)], taken: &HashSet<i64
         .iter()
         .filter(|(row, _)| taken.contains(row))
         .filter_map(|(row, offer)| match &offer.delivery.work {
-            // Unique by the try's own id: this table has decided already that it is not a duplicate.
-            DeliveryWork::Turn(turn) => {
-                let DeliveryRef { route, delivery_id } = &offer.delivery.delivery;
-                Some((*row, &turn.session_key, &offer.payload, format!("webhook:{route}:{delivery_id}:{row}")))
-            }
+            // Unique by the try's own id: this table has decided already that it is not a duplicate. The ids rise, so that
+            // the keys of many lie side by side.
+            DeliveryWork::Turn(turn) => Some((*row, &turn.session_key, &offer.payload, format!("webhook:{row}"))),
             DeliveryWork::Ignore | DeliveryWork::Send(_) => None,
         })
         .collect();
