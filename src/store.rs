@@ -151,8 +151,10 @@ pub enum DeliveryAdmission {
     },
     /// The same id with the same body is known.
     Duplicate,
-    /// The same id came with another body, or (under `replay_guard`) the same body with another id.
+    /// The same id came with another body.
     Conflict,
+    /// Under `replay_guard`: the same body came with another id.
+    Replay,
 }
 
 /// A stored message that is not finished.

@@ -169,6 +169,7 @@ enum Refusal {
     MissingPath(String),
     BadTarget,
     Conflict(String),
+    Replay(String),
     Unavailable,
     Busy,
     Stopping,
@@ -496,6 +497,7 @@ fn repeated(known: &DeliveryAdmission, delivery: DeliveryRef) -> Result<Receipt,
     let DeliveryRef { route, delivery_id } = delivery;
     match known {
         DeliveryAdmission::Conflict => Err(Refusal::Conflict(delivery_id)),
+        DeliveryAdmission::Replay => Err(Refusal::Replay(delivery_id)),
         DeliveryAdmission::Duplicate | DeliveryAdmission::New { .. } => {
             tracing::info!(%route, %delivery_id, "A webhook delivery came again and was not run again.");
             Ok(Receipt::Duplicate { delivery_id })
@@ -573,6 +575,10 @@ fn answer(outcome: Result<Receipt, Refusal>) -> Response {
         Err(Refusal::Conflict(delivery_id)) => json(
             StatusCode::CONFLICT,
             &json!({ "error": "Delivery id reused with another body", "delivery_id": delivery_id }),
+        ),
+        Err(Refusal::Replay(delivery_id)) => json(
+            StatusCode::CONFLICT,
+            &json!({ "error": "Body seen before under another delivery id", "delivery_id": delivery_id }),
         ),
         Err(Refusal::Unavailable) => {
             retry(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(5), "The gateway cannot store now")

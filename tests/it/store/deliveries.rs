@@ -285,14 +285,22 @@ async fn a_delivery_that_was_forgotten_is_another_one() {
 }
 
 #[tokio::test]
-async fn a_held_part_keeps_its_delivery_open() {
+async fn a_delivery_with_a_held_part_has_failed_and_may_come_again_marked() {
     for home in stores() {
         let store = home.open().await;
         new(&store, offer("a", "1", send(&["1"]))).await;
         let part = claim_part(&store, "1").await;
-        assert_eq!(store.record_send(part.id, SendRecord::Held("?".to_owned())).await.unwrap(), None);
-        assert_eq!(state(&store, "a").await.0, "accepted");
-        assert_eq!(store.accept_delivery(offer("a", "1", send(&["1"]))).await.unwrap(), DeliveryAdmission::Duplicate);
+        let settled = store.record_send(part.id, SendRecord::Held("?".to_owned())).await.unwrap();
+        let why = "it may or may not have arrived, and is held: ?";
+        assert_eq!(settled, Some((delivery("a"), Err(why.to_owned()))));
+        assert_eq!(state(&store, "a").await, ("failed".to_owned(), Some(why.to_owned())));
+        new(&store, offer("a", "1", send(&["1"]))).await;
+        assert!(claim_part(&store, "1").await.marked, "what may have been said is said again marked");
+
+        // The same when a kill left the outcome open.
+        let recovered = store.recover(UncertainSends::Hold, &|_| 0).await.unwrap();
+        assert_eq!(recovered.uncertain, 1);
+        assert_eq!(state(&store, "a").await.0, "failed");
     }
 }
 
@@ -303,7 +311,7 @@ async fn a_replayed_body_is_refused_where_the_route_says_so() {
         let guarded =
             |id: &str, body: &str| NewDelivery { replay_guard: true, ..offer(id, body, DeliveryWork::Ignore) };
         new(&store, guarded("a", "1")).await;
-        assert_eq!(store.accept_delivery(guarded("b", "1")).await.unwrap(), DeliveryAdmission::Conflict);
+        assert_eq!(store.accept_delivery(guarded("b", "1")).await.unwrap(), DeliveryAdmission::Replay);
         assert_eq!(store.accept_delivery(guarded("a", "1")).await.unwrap(), DeliveryAdmission::Duplicate);
         assert_eq!(store.known_delivery(&delivery("b"), "hash of 1").await.unwrap(), None, "nothing was written");
         new(&store, guarded("b", "2")).await;

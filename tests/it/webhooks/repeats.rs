@@ -179,6 +179,10 @@ async fn a_replay_guard_knows_a_body_under_any_id() {
             assert_eq!(t.webhooks.github(route, "push", "d1", &event).await?.parts().1["status"], "delivered");
             let replayed = t.webhooks.github(route, "push", "d2", &event).await?;
             assert_eq!(replayed.status, second, "{route}: {}", replayed.text);
+            if second == 409 {
+                let why = "Body seen before under another delivery id";
+                assert_eq!(replayed.parts().1, json!({"error": why, "delivery_id": "d2"}));
+            }
             assert_eq!(t.webhooks.github(route, "push", "d1", &event).await?.parts().1["status"], "duplicate");
             assert_eq!(t.webhooks.github(route, "push", "d3", &json!({"n": 2})).await?.status, 200);
         }

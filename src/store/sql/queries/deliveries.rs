@@ -46,7 +46,7 @@ async fn accept_independent(tx: &mut Tx, offers: &[&Offer]) -> Result<Vec<Delive
         // The id itself comes first: what is a duplicate stays one.
         let now = tx.now();
         let known = known(&mut tx.conn, now, &offer.delivery.delivery, &offer.delivery.body_hash).await?;
-        return Ok(vec![known.unwrap_or(DeliveryAdmission::Conflict)]);
+        return Ok(vec![known.unwrap_or(DeliveryAdmission::Replay)]);
     }
     let rows: Vec<(i64, &Offer)> = offers.iter().map(|offer| (tx.next_id(), *offer)).collect();
     let taken = upsert(tx, &rows).await?;

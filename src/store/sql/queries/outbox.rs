@@ -305,23 +305,23 @@ async fn hold(tx: &mut Tx, part: &Attempted, error: &str) -> Result<()> {
 /// Settles the delivery when none of its parts is open any more.
 async fn follow(tx: &mut Tx, part: &Attempted) -> Result<Settled> {
     let Some(delivery) = part.delivery else { return Ok(None) };
-    let open: i64 = sqlx::query_scalar::<Db, _>(
-        "select count(*) from outbox where delivery = $1 and (left_queue_at is null or state = 'held')",
-    )
-    .bind(delivery)
-    .fetch_one(&mut tx.conn)
-    .await?;
+    let open: i64 =
+        sqlx::query_scalar::<Db, _>("select count(*) from outbox where delivery = $1 and left_queue_at is null")
+            .bind(delivery)
+            .fetch_one(&mut tx.conn)
+            .await?;
     if open > 0 {
         return Ok(None);
     }
     let worst: Option<(String, Option<String>)> = sqlx::query_as::<Db, _>(
-        "select state, error from outbox where delivery = $1 and state in ('dead', 'uncertain') order by state, id limit 1",
+        "select state, error from outbox where delivery = $1 and state in ('dead', 'held', 'uncertain') order by state, id limit 1",
     )
     .bind(delivery)
     .fetch_optional(&mut tx.conn)
     .await?;
     let error = worst.map(|(state, error)| match (state.as_str(), error.unwrap_or_default()) {
         ("dead", error) => error,
+        ("held", error) => format!("it may or may not have arrived, and is held: {error}"),
         (_, error) => format!("it may or may not have arrived: {error}"),
     });
     let settled = deliveries::settle(tx, delivery, error.as_deref()).await?;
@@ -417,6 +417,7 @@ pub(in super::super) async fn recover(tx: &mut Tx, recovery: &Recovery) -> Resul
             wait(tx, id, now, CUT_OFF, false).await?;
         } else if recovery.policy == UncertainSends::Hold {
             hold(tx, &part, CUT_OFF).await?;
+            follow(tx, &part).await?;
         } else if marked != 0 && before + 1 >= CUT_OFF_AT_MOST {
             leave(tx, id, "uncertain", CUT_OFF).await?;
             follow(tx, &part).await?;
