@@ -134,7 +134,7 @@ fn to(chat_id: &str) -> ChatTarget {
 
 /// A reply of one part to Alice.
 fn reply(formatted: &str, plain: &str) -> OutboundMessage {
-    let part = Part { formatted: formatted.to_owned(), plain: plain.to_owned() };
+    let part = Part { formatted: formatted.to_owned(), plain: plain.to_owned(), buttons: Vec::new() };
     OutboundMessage { target: to("7"), part, reply_to: None, nonce: "n1".to_owned(), marked: false }
 }
 
