@@ -73,6 +73,9 @@ pub struct TelegramOptions {
     pub edits: bool,
     /// The deadline of one send, the second tries with less included. Default 30 s.
     pub send_timeout: Duration,
+    /// How long the gateway may take over a press before the person is asked to press again and what is heard next goes
+    /// on. Default 5 s.
+    pub press_timeout: Duration,
     /// The wait after a first failure of polling; it doubles with each further one. Default 1 s.
     pub first_retry: Duration,
     /// The longest such wait, and the wait after a refused token. Default 30 s.
@@ -96,6 +99,7 @@ impl TelegramOptions {
             groups: GroupRules::default(),
             edits: false,
             send_timeout: Duration::from_secs(30),
+            press_timeout: Duration::from_secs(5),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(30),
         }

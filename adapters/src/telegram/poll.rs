@@ -32,8 +32,6 @@ const BATCH: u8 = 100;
 pub(super) const CALL_DEADLINE: Duration = Duration::from_secs(15);
 /// How long a stop may take to tell Telegram what was handled.
 const CONFIRM_DEADLINE: Duration = Duration::from_secs(1);
-/// How long the gateway may take over a press before the person is asked to press again: what is heard later waits for it.
-const PRESS_TIME: Duration = Duration::from_secs(5);
 const PRESS_AGAIN: &str = "This takes too long; look in a moment, and press again if nothing happened.";
 const PRESS_FAILED: &str = "Something went wrong here; press again.";
 /// Deadline of the answer to who pressed: nobody looks for it later.
@@ -310,7 +308,8 @@ impl<'a> Listener<'a> {
         let (inbound, pressed) = (Arc::clone(&self.inbound), press.clone());
         let acting = tokio::spawn(async move { inbound.pressed(pressed).await }.in_current_span());
         let chat_id = &press.source.chat_id;
-        let toast = match self.stop.run_until_cancelled(tokio::time::timeout(PRESS_TIME, acting)).await? {
+        let at_most = self.adapter.options.press_timeout;
+        let toast = match self.stop.run_until_cancelled(tokio::time::timeout(at_most, acting)).await? {
             Ok(Ok(Ok(toast))) => toast,
             Ok(Ok(Err(not_accepted))) => return Some(Err(not_accepted)),
             Ok(Err(panic)) => {
@@ -318,7 +317,7 @@ impl<'a> Listener<'a> {
                 Some(PRESS_FAILED.to_owned())
             }
             Err(_) => {
-                warn!(platform = "telegram", chat_id, "a press was not handled in {} s", PRESS_TIME.as_secs());
+                warn!(platform = "telegram", chat_id, "a press was not handled in {} ms", at_most.as_millis());
                 Some(PRESS_AGAIN.to_owned())
             }
         };
