@@ -322,6 +322,14 @@ impl FakeTelegram {
         self.state().chats.entry(message.chat_id).or_default().messages.remove(&message.message_id);
     }
 
+    /// The presses that spin, of those the bot was told of.
+    pub(crate) fn unanswered(&self) -> Vec<String> {
+        let state = self.state();
+        let told = |query: &String| state.pushed.values().any(|update| update["callback_query"]["id"] == **query);
+        let open = state.presses.iter().filter(|(_, answer)| answer.is_none()).map(|(query, _)| query.clone());
+        open.filter(told).collect()
+    }
+
     /// What a press was answered with; `None` while it is not answered.
     pub(crate) fn toast(&self, press: &Pressed) -> Option<Option<String>> {
         self.state().presses.get(&press.query).cloned().flatten()
