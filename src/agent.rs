@@ -4,6 +4,7 @@
 mod attempts;
 pub mod model;
 mod prompt;
+pub mod tools;
 mod turn;
 
 use std::sync::Arc;

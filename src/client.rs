@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use eventsource_stream::Eventsource as _;
 use futures_util::StreamExt as _;
+use hookgate_adapters::Button;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::json;
@@ -47,6 +48,9 @@ pub(crate) enum ChatEvent {
         reply_to: Option<String>,
         /// Its text.
         text: String,
+        /// What can be pressed below it; its text says how to answer in words.
+        #[serde(default)]
+        buttons: Vec<Vec<Button>>,
     },
     /// A message is through, with so many replies on their way.
     Settled {

@@ -15,7 +15,10 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 
-use hookgate_adapters::{ChatType, InboundMessage, LocalAdapter, Platform, Source};
+use hookgate_adapters::{
+    Button, ChatType, Inbound as _, InboundMessage, LONGEST_BUTTON_DATA, LocalAdapter, NotAccepted, Platform, Press,
+    Source,
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -27,7 +30,7 @@ use crate::clock::Clock;
 use crate::gateway::Gateway;
 use crate::server::json;
 use crate::session::Role;
-use crate::store::{Accepted, Admission, Said, Store, StoreError};
+use crate::store::{Accepted, Admission, OutboxId, Said, SentPart, Store, StoreError};
 
 pub use file::{ConsoleFile, token};
 
@@ -70,6 +73,7 @@ impl Console {
         let console = Arc::new(self);
         let guarded = Router::new()
             .route("/api/messages", post(say))
+            .route("/api/press", post(press))
             .route("/api/history", get(history))
             .route("/api/events", get(watch))
             .route("/api/sessions/reset", post(reset))
@@ -256,9 +260,7 @@ async fn say(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejec
     let bad = |error: &str| Err(refusal(StatusCode::BAD_REQUEST, error));
     let say: Say = read(body, "the texts id and text")?;
     let chat = chat_name(say.chat.as_deref())?;
-    if say.id.is_empty() || say.id.len() > 100 {
-        return bad("The id must have 1 to 100 bytes");
-    }
+    check_id("id", &say.id)?;
     if say.text.trim().is_empty() {
         return bad("The text is empty");
     }
@@ -291,6 +293,48 @@ async fn say(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejec
     Ok(json(StatusCode::ACCEPTED, &answer))
 }
 
+fn check_id(name: &str, id: &str) -> Result<(), Refusal> {
+    match id.len() {
+        1..=100 => Ok(()),
+        _ => Err(refusal(StatusCode::BAD_REQUEST, &format!("The {name} must have 1 to 100 bytes"))),
+    }
+}
+
+/// `POST /api/press`.
+#[derive(Debug, Deserialize)]
+struct Pressed {
+    /// The chat; the page's by default.
+    chat: Option<String>,
+    /// Chosen by who presses: the same id is the same press, however often it is sent.
+    id: String,
+    /// The reply whose button it is.
+    message_id: String,
+    /// The button's data.
+    data: String,
+}
+
+/// A button was pressed; `toast` is to be shown for a moment, null when there is nothing to say.
+async fn press(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejection>) -> Result<Response, Refusal> {
+    let Pressed { chat, id, message_id, data } = read(body, "the texts id, message_id and data")?;
+    let chat = chat_name(chat.as_deref())?;
+    check_id("id", &id)?;
+    check_id("message_id", &message_id)?;
+    if data.is_empty() || data.len() > LONGEST_BUTTON_DATA {
+        let error = format!("The data must have 1 to {LONGEST_BUTTON_DATA} bytes");
+        return Err(refusal(StatusCode::BAD_REQUEST, &error));
+    }
+    if console.gateway.is_draining() {
+        return Err(unavailable("The gateway is stopping"));
+    }
+    let press = Press { press_id: format!("local:{chat}:{id}"), source: source(&chat), message_id, data };
+    let not_accepted = |error: NotAccepted| {
+        tracing::debug!(%error, "A press was not accepted.");
+        unavailable("The gateway cannot store now")
+    };
+    let toast = console.gateway.pressed(press).await.map_err(not_accepted)?;
+    Ok(json(StatusCode::OK, &json!({ "toast": toast })))
+}
+
 fn store_failed(error: &StoreError) -> Refusal {
     tracing::debug!(%error, "A console request failed.");
     unavailable("The gateway cannot store now")
@@ -311,6 +355,9 @@ pub(crate) struct Line {
     pub(crate) reply_to: Option<String>,
     /// The text.
     pub(crate) text: String,
+    /// What can be pressed below a reply.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) buttons: Vec<Vec<Button>>,
     /// Unix milliseconds.
     pub(crate) at: i64,
 }
@@ -325,12 +372,12 @@ async fn history(State(console): State<Arc<Console>>, query: Asked<ChatQuery>) -
 async fn lines(console: &Console, chat: &str) -> Result<Vec<Line>, StoreError> {
     let source = source(chat);
     let sent = console.store.sent_to(&source.reply_target(), SHOWN).await?.into_iter().map(|part| {
-        let (id, text, at) = (part.id.0, part.text, part.at);
-        (id, Line { role: Role::Assistant, id: Some(id.to_string()), reply_to: part.reply_to, text, at })
+        let SentPart { id: OutboxId(id), text, buttons, reply_to, at } = part;
+        (id, Line { role: Role::Assistant, id: Some(id.to_string()), reply_to, text, buttons, at })
     });
     let said = console.store.said_in(&console.gateway.session_key(&source), SHOWN).await?.into_iter().map(|said| {
         let Said { id, text, at } = said;
-        (id, Line { role: Role::User, id: None, reply_to: None, text, at })
+        (id, Line { role: Role::User, id: None, reply_to: None, text, buttons: Vec::new(), at })
     });
     let mut lines: Vec<(i64, Line)> = sent.chain(said).collect();
     lines.sort_by_key(|(id, _)| *id);

@@ -5,7 +5,7 @@
 //! delivery `accepted → delivered | failed`, or `ignored`. Nothing here decides what is said to whom.
 
 use async_trait::async_trait;
-use hookgate_adapters::{ChatMoved, ChatTarget, InboundMessage, Part};
+use hookgate_adapters::{Button, ChatMoved, ChatTarget, InboundMessage, Part};
 use serde::{Deserialize, Serialize};
 
 use crate::session::{Remembered, Role, Session, SessionKey, TurnStatus};
@@ -275,6 +275,8 @@ pub struct SentPart {
     pub id: OutboxId,
     /// The plain text.
     pub text: String,
+    /// What was below it to be pressed.
+    pub buttons: Vec<Vec<Button>>,
     /// The message it answers.
     pub reply_to: Option<String>,
     /// Unix milliseconds when it was stored.
@@ -460,6 +462,9 @@ pub trait Store: Send + Sync {
 
     /// The newest parts that were sent to a chat, oldest first; `reply_to` is that of the whole reply.
     async fn sent_to(&self, target: &ChatTarget, limit: u32) -> Result<Vec<SentPart>, StoreError>;
+
+    /// The platform's id of a part; `None` while it is not confirmed that it was sent, and when it is not known (any more).
+    async fn sent_id(&self, id: OutboxId) -> Result<Option<String>, StoreError>;
 
     /// How many replies a message got that were or will be said, once it is through; `None` while it waits or runs, and
     /// when it is not known.

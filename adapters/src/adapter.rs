@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ChatTarget, InboundMessage, OutboundMessage, Platform};
+use crate::{ChatTarget, InboundMessage, OutboundMessage, Platform, Press};
 
 /// One platform account that can hear and speak.
 #[async_trait]
@@ -38,6 +38,13 @@ pub trait Adapter: Send + Sync {
     /// Sends one part, once. Retries and waiting are the caller's; a refused format is sent again without markup here.
     /// Returns the platform's message id. Must not hang: it ends with [`SendError::Unknown`] at its own deadline.
     async fn send(&self, message: &OutboundMessage) -> Result<String, SendError>;
+
+    /// Gives a message sent earlier another text, and the part's buttons instead of those it had: none, as a rule. `message_id`
+    /// is what [`Adapter::send`] returned. Done twice it is the same, so an outcome that is unknown may be tried again. Must
+    /// not hang. [`SendError::Unsupported`] where what was said stays: the caller goes on.
+    async fn edit(&self, _target: &ChatTarget, _message_id: &str, _part: &Part) -> Result<(), SendError> {
+        Err(SendError::Unsupported)
+    }
 
     /// Shows "typing…" once. Best effort: failures are ignored.
     async fn typing(&self, target: &ChatTarget);
@@ -112,6 +119,16 @@ pub trait Inbound: Send + Sync {
     /// Stores the message. `Ok` means it is durable (or was already known) and the platform may forget it.
     async fn accept(&self, message: InboundMessage) -> Result<(), NotAccepted>;
 
+    /// Somebody pressed a button of a message of ours. `Ok` means that all that follows from it is durable and the platform
+    /// may forget it; the text is shown to them for a moment, shortly, without markup, at most [`LONGEST_TOAST`] units.
+    ///
+    /// May be told more than once, and concurrently, with the same [`Press::press_id`]. Whether the person may do this is
+    /// the callee's to decide. What is heard later waits meanwhile, so it must answer soon; after a few seconds the
+    /// adapter tells the person to press again and goes on, while this runs to its end.
+    async fn pressed(&self, _press: Press) -> Result<Option<String>, NotAccepted> {
+        Ok(Some("This button is no longer valid.".to_owned()))
+    }
+
     /// A chat goes on under another id (a Telegram group that became a supergroup). May be told more than once.
     async fn moved(&self, _moved: &ChatMoved) -> Result<(), NotAccepted> {
         Ok(())
@@ -141,6 +158,46 @@ pub struct Part {
     pub formatted: String,
     /// The same text without markup, sent when the platform refuses the format.
     pub plain: String,
+    /// Rows of buttons below the text. A platform without buttons leaves them out, so the text says how to answer in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buttons: Vec<Vec<Button>>,
+}
+
+impl Part {
+    /// A text without markup or buttons.
+    pub fn verbatim(text: String) -> Self {
+        Self { formatted: text.clone(), plain: text, buttons: Vec::new() }
+    }
+}
+
+/// Something to press below a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Button {
+    /// What is written on it, without markup. Not empty.
+    pub label: String,
+    /// What comes back as [`Press::data`]: 1 to [`LONGEST_BUTTON_DATA`] bytes.
+    pub data: String,
+}
+
+impl Button {
+    /// A button with this label.
+    pub fn new(label: impl Into<String>, data: impl Into<String>) -> Self {
+        Self { label: label.into(), data: data.into() }
+    }
+}
+
+/// Most bytes of a button's data (Telegram's `callback_data`).
+pub const LONGEST_BUTTON_DATA: usize = 64;
+
+/// Most UTF-16 units of what is shown to who pressed a button (Telegram's `answerCallbackQuery`); more is cut.
+pub const LONGEST_TOAST: usize = 200;
+
+/// Puts buttons below a reply: its last part carries them. A reply without parts stays without.
+pub fn with_buttons(mut parts: Vec<Part>, buttons: Vec<Vec<Button>>) -> Vec<Part> {
+    if let Some(last) = parts.last_mut() {
+        last.buttons = buttons;
+    }
+    parts
 }
 
 /// Why a send did not succeed, by what may be done next.
@@ -161,6 +218,9 @@ pub enum SendError {
     /// Refused for good (blocked, chat not found). Sending again is useless.
     #[error("refused: {0}")]
     Refused(String),
+    /// The platform has no such thing.
+    #[error("the platform has no such thing")]
+    Unsupported,
 }
 
 /// What an adapter's connection is doing.
@@ -213,5 +273,29 @@ impl StatusCell {
     /// Follows the status.
     pub fn watch(&self) -> watch::Receiver<Status> {
         self.0.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_without_buttons_is_stored_as_before_there_were_any() {
+        let before = r#"{"formatted":"<b>a</b>","plain":"a"}"#;
+        let part: Part = serde_json::from_str(before).unwrap();
+        assert_eq!(part.buttons, Vec::<Vec<Button>>::new());
+        assert_eq!(serde_json::to_string(&part).unwrap(), before);
+        let [part] = with_buttons(vec![part], vec![vec![Button::new("Yes", "y:1")]]).try_into().unwrap();
+        let stored = serde_json::to_string(&part).unwrap();
+        assert_eq!(serde_json::from_str::<Part>(&stored).unwrap(), part);
+    }
+
+    #[test]
+    fn the_last_part_of_a_reply_carries_its_buttons() {
+        let buttons = vec![vec![Button::new("Yes", "y"), Button::new("No", "n")]];
+        let parts = with_buttons(["a", "b"].map(|text| Part::verbatim(text.to_owned())).to_vec(), buttons.clone());
+        assert_eq!((parts[0].buttons.len(), &parts[1].buttons), (0, &buttons));
+        assert_eq!(with_buttons(Vec::new(), buttons), []);
     }
 }

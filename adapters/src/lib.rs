@@ -13,11 +13,12 @@ mod telegram;
 mod verbatim;
 
 pub use adapter::{
-    Adapter, AdapterState, ChatMoved, Cut, Inbound, NotAccepted, Part, ReplyToMode, SendError, Status, StatusCell,
+    Adapter, AdapterState, Button, ChatMoved, Cut, Inbound, LONGEST_BUTTON_DATA, LONGEST_TOAST, NotAccepted, Part,
+    ReplyToMode, SendError, Status, StatusCell, with_buttons,
 };
 pub use local::{LocalAdapter, LocalEvent, LocalEvents};
 pub use markdown::is_blank;
-pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Quoted, Source};
+pub use message::{ChatTarget, ChatType, InboundMessage, MediaNote, OutboundMessage, Platform, Press, Quoted, Source};
 pub use proxy::{NotAProxy, Proxies, proxy_address};
 pub use telegram::{
     AllowBots, GroupRules, TelegramAdapter, TelegramOptions, TelegramSetupError, WebhookOptions, check_token,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Adapter, AdapterState, ChatTarget, Inbound, OutboundMessage, Part, Platform, SendError, Status};
+use crate::{Adapter, AdapterState, Button, ChatTarget, Inbound, OutboundMessage, Part, Platform, SendError, Status};
 
 /// How many events a watcher may be behind before it is told to reload.
 const EVENTS_KEPT: usize = 256;
@@ -36,6 +36,19 @@ pub enum LocalEvent {
         reply_to: Option<String>,
         /// The text, in Markdown.
         text: String,
+        /// What can be pressed below it.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        buttons: Vec<Vec<Button>>,
+    },
+    /// A reply has another text now, and these buttons instead of its own.
+    Edited {
+        /// The message's id.
+        id: String,
+        /// The text, in Markdown.
+        text: String,
+        /// What can be pressed below it.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        buttons: Vec<Vec<Button>>,
     },
     /// A message is through.
     Settled {
@@ -137,7 +150,7 @@ impl Adapter for LocalAdapter {
         if crate::markdown::is_blank(&text) {
             return Vec::new();
         }
-        vec![Part { formatted: text.to_string(), plain: text.into_owned() }]
+        vec![Part::verbatim(text.into_owned())]
     }
 
     /// The message's id is its nonce.
@@ -147,9 +160,17 @@ impl Adapter for LocalAdapter {
             id: message.nonce.clone(),
             reply_to: message.reply_to.clone(),
             text: format!("{mark}{}", message.part.formatted),
+            buttons: message.part.buttons.clone(),
         };
         self.tell(&message.target.chat_id, event);
         Ok(message.nonce.clone())
+    }
+
+    /// Who watches sees it at once. The store keeps what was sent first.
+    async fn edit(&self, target: &ChatTarget, message_id: &str, part: &Part) -> Result<(), SendError> {
+        let (text, buttons) = (part.formatted.clone(), part.buttons.clone());
+        self.tell(&target.chat_id, LocalEvent::Edited { id: message_id.to_owned(), text, buttons });
+        Ok(())
     }
 
     async fn typing(&self, target: &ChatTarget) {
@@ -203,12 +224,31 @@ mod tests {
         for watcher in [&mut a1, &mut a2] {
             assert_eq!(watcher.next().await, Some(LocalEvent::Typing));
             assert_eq!(watcher.next().await, Some(LocalEvent::Partial { reply_to: "q1".into(), text: "Hel".into() }));
-            let said = LocalEvent::Message { id: "n1".into(), reply_to: Some("q1".into()), text: "**Hello**".into() };
+            let said = LocalEvent::Message {
+                id: "n1".into(),
+                reply_to: Some("q1".into()),
+                text: "**Hello**".into(),
+                buttons: Vec::new(),
+            };
             assert_eq!(watcher.next().await, Some(said));
             let settled = LocalEvent::Settled { message_id: "q1".into(), replies: 1 };
             assert_eq!(watcher.next().await, Some(settled));
         }
         assert!(matches!(b.next().await, Some(LocalEvent::Message { text, .. }) if text == "for b"));
+    }
+
+    #[tokio::test]
+    async fn a_message_shows_its_buttons_until_it_is_edited() {
+        let adapter = LocalAdapter::new();
+        let mut events = adapter.subscribe("a");
+        let buttons = vec![vec![Button::new("Yes", "y:1")]];
+        let mut card = message(&adapter, "a", "Sure?");
+        card.part.buttons = buttons.clone();
+        let id = adapter.send(&card).await.unwrap();
+        assert!(matches!(events.next().await, Some(LocalEvent::Message { buttons: shown, .. }) if shown == buttons));
+        adapter.edit(&target("a"), &id, &Part::verbatim("Yes, says Alice".to_owned())).await.unwrap();
+        let edited = LocalEvent::Edited { id, text: "Yes, says Alice".into(), buttons: Vec::new() };
+        assert_eq!(events.next().await, Some(edited));
     }
 
     #[tokio::test]
@@ -238,7 +278,7 @@ mod tests {
         let adapter = LocalAdapter::new();
         assert!(adapter.split(" \n ").is_empty());
         let long = "* x\n".repeat(5000);
-        assert_eq!(adapter.split(&long), [Part { formatted: long.clone(), plain: long }]);
+        assert_eq!(adapter.split(&long), [Part::verbatim(long)]);
         let valued = format!("**{}**", crate::delimited("C:\\*x"));
         assert_eq!(adapter.split(&valued)[0].plain, "**C:\\*x**");
         assert!(adapter.split(&crate::delimited(" ")).is_empty());

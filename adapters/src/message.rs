@@ -211,6 +211,19 @@ fn yes() -> bool {
     true
 }
 
+/// Somebody pressed a button of a message of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Press {
+    /// Where the message is, and who pressed: not who wrote the message.
+    pub source: Source,
+    /// The message, as the platform writes its id.
+    pub message_id: String,
+    /// The button's data, as the person's program tells it: it may never have been on a button of this message.
+    pub data: String,
+    /// What makes two arrivals the same press: `telegram:<bot id>:<query id>`, `local:<chat>:<client id>`.
+    pub press_id: String,
+}
+
 /// One part of a reply, ready to be sent. A part fits into one platform message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboundMessage {

@@ -1,9 +1,10 @@
 //! Telegram: a bot account that hears by long polling or by webhook, and speaks in HTML.
 //!
 //! `api` makes one call, `poll` and `webhook` keep hearing, `update` reads what is heard, `groups` tells who is meant in a group,
-//! `format` writes what is said. Nothing is stored here: Telegram keeps what was not accepted, and retries of sends are the caller's.
+//! `format` writes what is said, `buttons` what can be pressed. Nothing is stored here: Telegram keeps what was not accepted, and retries of sends are the caller's.
 
 mod api;
+mod buttons;
 mod format;
 mod groups;
 mod poll;
@@ -16,10 +17,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use secrecy::SecretString;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
-use teloxide::payloads::{GetMe, SendChatAction, SendMessage};
+use teloxide::payloads::{EditMessageText, GetMe, SendChatAction, SendMessage};
 use teloxide::types::{
-    AllowedUpdate, ChatAction, ChatId, MessageId, ParseMode, Recipient, ReplyParameters, ThreadId, User,
+    AllowedUpdate, ChatAction, ChatId, MessageId, ParseMode, Recipient, ReplyMarkup, ReplyParameters, ThreadId, User,
 };
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
@@ -71,6 +73,9 @@ pub struct TelegramOptions {
     pub edits: bool,
     /// The deadline of one send, the second tries with less included. Default 30 s.
     pub send_timeout: Duration,
+    /// How long the gateway may take over a press before the person is asked to press again and what is heard next goes
+    /// on. Default 5 s.
+    pub press_timeout: Duration,
     /// The wait after a first failure of polling; it doubles with each further one. Default 1 s.
     pub first_retry: Duration,
     /// The longest such wait, and the wait after a refused token. Default 30 s.
@@ -94,6 +99,7 @@ impl TelegramOptions {
             groups: GroupRules::default(),
             edits: false,
             send_timeout: Duration::from_secs(30),
+            press_timeout: Duration::from_secs(5),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(30),
         }
@@ -141,7 +147,8 @@ impl TelegramAdapter {
     fn allowed_updates(&self) -> Vec<AllowedUpdate> {
         let edits = [AllowedUpdate::EditedMessage, AllowedUpdate::EditedChannelPost];
         let edits = edits.into_iter().filter(|_| self.options.edits);
-        [AllowedUpdate::Message, AllowedUpdate::ChannelPost].into_iter().chain(edits).collect()
+        let always = [AllowedUpdate::Message, AllowedUpdate::ChannelPost, AllowedUpdate::CallbackQuery];
+        always.into_iter().chain(edits).collect()
     }
 
     /// Which bot's doings are logged, where there are several.
@@ -187,6 +194,33 @@ impl TelegramAdapter {
     async fn send_once(&self, request: &SendMessage, deadline: Instant) -> Result<String, Failure> {
         let left = deadline.saturating_duration_since(Instant::now());
         self.api.call::<_, Sent>(request, left).await.map(|sent| sent.message_id.to_string())
+    }
+
+    async fn edit_part(&self, target: &ChatTarget, message_id: &str, part: &Part) -> Result<(), SendError> {
+        let deadline = Instant::now() + self.options.send_timeout;
+        let not_an_id = |_| SendError::Refused(format!("{message_id:?} is not the id of a Telegram message"));
+        let id = MessageId(message_id.parse().map_err(not_an_id)?);
+        let mut request = EditMessageText::new(recipient(&target.chat_id)?, id, &part.formatted);
+        request.parse_mode = Some(ParseMode::Html);
+        request.reply_markup = buttons::keyboard(&part.buttons);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let failure = match self.api.call::<_, IgnoredAny>(&request, left).await {
+                Ok(_) => return Ok(()),
+                Err(failure) => failure,
+            };
+            // Each round leaves one thing out, so this ends.
+            match &failure {
+                Failure::Refused(refusal) if refusal.says("message is not modified") => return Ok(()),
+                Failure::Refused(refusal) if request.parse_mode.is_some() && refusal.says("can't parse entities") => {
+                    (request.parse_mode, request.text) = (None, part.plain.clone());
+                }
+                Failure::Refused(refusal) if request.reply_markup.is_some() && buttons::are_refused(refusal) => {
+                    request.reply_markup = None;
+                }
+                _ => return Err(self.send_error(failure)),
+            }
+        }
     }
 
     fn send_error(&self, failure: Failure) -> SendError {
@@ -240,6 +274,8 @@ fn without_the_refused(refusal: &Refusal, request: &SendMessage, plain: &str) ->
         Some((SendMessage { reply_parameters: None, ..request }, "the message to reply to"))
     } else if request.message_thread_id.is_some() && refusal.says("thread not found") {
         Some((SendMessage { message_thread_id: None, ..request }, "the topic"))
+    } else if request.reply_markup.is_some() && buttons::are_refused(refusal) {
+        Some((SendMessage { reply_markup: None, ..request }, "the buttons"))
     } else {
         None
     }
@@ -273,6 +309,7 @@ fn request(message: &OutboundMessage, mark: &str, anchored: bool) -> Result<Send
     let mut request = SendMessage::new(recipient(&message.target.chat_id)?, text);
     request.parse_mode = Some(ParseMode::Html);
     request.message_thread_id = thread(&message.target)?;
+    request.reply_markup = buttons::keyboard(&message.part.buttons).map(ReplyMarkup::InlineKeyboard);
     // An id that is none of Telegram's cannot be answered; the text is still worth sending.
     let reply_to = message.reply_to.as_deref().filter(|_| anchored).and_then(|id| id.parse().ok());
     request.reply_parameters = reply_to.map(|id| ReplyParameters::new(MessageId(id)).allow_sending_without_reply());
@@ -301,6 +338,10 @@ impl Adapter for TelegramAdapter {
 
     async fn send(&self, message: &OutboundMessage) -> Result<String, SendError> {
         self.send_until_less_is_left(message).instrument(self.span()).await
+    }
+
+    async fn edit(&self, target: &ChatTarget, message_id: &str, part: &Part) -> Result<(), SendError> {
+        self.edit_part(target, message_id, part).instrument(self.span()).await
     }
 
     async fn typing(&self, target: &ChatTarget) {

@@ -167,7 +167,9 @@ async fn converse(
 
 fn take(event: ChatEvent, pending: &mut Pending, context: &Context, interactive: bool) {
     match event {
-        ChatEvent::Message { reply_to: Some(message), id, text } if pending.take(&message, &id, &text) => {}
+        // A question does not wait for the end of the turn that waits for its answer.
+        ChatEvent::Message { text, buttons, .. } if !buttons.is_empty() => context.output.line(&text),
+        ChatEvent::Message { reply_to: Some(message), id, text, .. } if pending.take(&message, &id, &text) => {}
         // What others send here (a webhook) is shown to a person, and is no answer for a script.
         ChatEvent::Message { text, .. } if interactive => context.output.line(&text),
         ChatEvent::Settled { message_id, replies } => {
@@ -220,7 +222,7 @@ async fn come_back(
     })?;
     *client = found;
     for line in client.history(chat).await? {
-        if let (Some(message), Some(id)) = (line.reply_to, line.id) {
+        if let (Some(message), Some(id), true) = (line.reply_to, line.id, line.buttons.is_empty()) {
             pending.take(&message, &id, &line.text);
         }
     }

@@ -5,7 +5,7 @@ const state = document.getElementById("state");
 const form = document.getElementById("form");
 const text = document.getElementById("text");
 const partials = new Map(); // message id -> line that shows its answer so far
-const shown = new Set(); // ids of replies on the page
+const replies = new Map(); // id of a reply -> its line
 const said = new Map(); // message id -> its line, while an answer may come or the history does not have it (commands)
 
 let waiting = null; // events that came while the chat is being loaded
@@ -27,13 +27,58 @@ function line(role, content) {
 }
 
 function showReply(message) {
-  if (message.id && shown.has(message.id)) return;
-  if (message.id) shown.add(message.id);
+  if (message.id && replies.has(message.id)) return;
   const partial = partials.get(message.reply_to);
   partials.delete(message.reply_to);
   if (partial) partial.remove();
-  line("assistant", message.text);
+  reply(message);
 }
+
+function reply(message) {
+  const element = line("assistant", "");
+  if (message.id) replies.set(message.id, element);
+  change(() => fill(element, message));
+}
+
+// A reply's line shows its text, and below it what can be pressed.
+function fill(element, message) {
+  element.textContent = message.text;
+  delete element.dataset.toast;
+  for (const row of message.buttons || []) {
+    const buttons = document.createElement("div");
+    buttons.className = "buttons";
+    for (const { label, data } of row) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = label;
+      button.addEventListener("click", () => press(element, message.id, data));
+      buttons.append(button);
+    }
+    element.append(buttons);
+  }
+}
+
+async function press(element, message_id, data) {
+  const buttons = element.querySelectorAll("button");
+  buttons.forEach((button) => (button.disabled = true));
+  let toast = "The gateway could not be reached; press again.";
+  try {
+    const response = await post("/api/press", { id: newId(), message_id, data });
+    const answer = await response.json();
+    toast = response.ok ? answer.toast : answer.error;
+  } catch { /* the gateway is away */ }
+  buttons.forEach((button) => (button.disabled = false));
+  // Where the press changed the message, its new text tells.
+  if (toast && [...buttons].some((button) => element.contains(button))) element.dataset.toast = toast;
+}
+
+const newId = () => crypto.randomUUID ? crypto.randomUUID() : String(Date.now()) + Math.random().toString(16).slice(2);
+
+const post = (path, body) => fetch(path, {
+  method: "POST",
+  headers: { "content-type": "application/json" },
+  body: JSON.stringify(body),
+});
 
 function onEvent(event) {
   switch (event.type) {
@@ -44,6 +89,11 @@ function onEvent(event) {
       break;
     }
     case "message": showReply(event); break;
+    case "edited": {
+      const element = replies.get(event.id);
+      if (element) change(() => fill(element, event));
+      break;
+    }
     case "settled": {
       const partial = partials.get(event.message_id);
       if (partial && event.replies === 0) { partial.remove(); partials.delete(event.message_id); }
@@ -73,11 +123,10 @@ async function load() {
 function show(messages) {
   change(() => {
     chat.replaceChildren();
-    shown.clear();
+    replies.clear();
     partials.clear();
     const answered = new Set();
     for (const message of messages) {
-      if (message.id) shown.add(message.id);
       const own = said.get(message.reply_to);
       if (own && !answered.has(own)) {
         answered.add(own);
@@ -85,7 +134,8 @@ function show(messages) {
         const known = before && before.classList.contains("user") && before.textContent === own.textContent;
         if (!known) chat.append(own);
       }
-      line(message.role, message.text);
+      if (message.role === "assistant") reply(message);
+      else line(message.role, message.text);
     }
     for (const own of said.values()) if (!answered.has(own)) chat.append(own);
   });
@@ -103,17 +153,13 @@ function follow() {
 
 // The id is made once per message, so that sending again after a broken connection cannot say it twice.
 async function send(content) {
-  const id = crypto.randomUUID ? crypto.randomUUID() : String(Date.now()) + Math.random().toString(16).slice(2);
+  const id = newId();
   const element = line("user", content);
   chat.scrollTop = chat.scrollHeight;
   said.set(id, element);
   for (let attempt = 0; attempt < 5; attempt++) {
     try {
-      const response = await fetch("/api/messages", {
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: JSON.stringify({ id, text: content }),
-      });
+      const response = await post("/api/messages", { id, text: content });
       const answer = await response.json();
       if (response.ok) return;
       if (response.status < 500) return fail(element, answer.error);

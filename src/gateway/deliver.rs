@@ -156,7 +156,7 @@ pub(super) fn split(adapter: Option<&Arc<dyn Adapter>>, text: &str) -> Vec<Part>
             }
             let chars: Vec<char> = text.chars().collect();
             let parts = chars.chunks(SMALL_PART).map(|chunk| chunk.iter().collect::<String>());
-            parts.map(|plain| Part { formatted: plain.clone(), plain }).collect()
+            parts.map(Part::verbatim).collect()
         }
     }
 }
@@ -270,6 +270,7 @@ impl Gateway {
                 SendRecord::Again { not_before: now + millis(backoff(row.attempts)), error }
             }
             Err(SendError::Refused(error)) => SendRecord::Dead(error),
+            Err(error @ SendError::Unsupported) => SendRecord::Dead(error.to_string()),
             Err(SendError::Unknown(error)) => self.after_unknown(adapter, row, error, backoff(row.attempts)),
             Err(SendError::Failing(error)) => self.after_unknown(adapter, row, error, WHILE_FAILING),
         }
@@ -344,7 +345,7 @@ mod tests {
     #[test]
     fn a_text_for_a_platform_that_is_not_running_has_no_delimiters() {
         let text = format!("**{}**", hookgate_adapters::delimited("*a*"));
-        assert_eq!(split(None, &text), [Part { formatted: "***a***".into(), plain: "***a***".into() }]);
+        assert_eq!(split(None, &text), [Part::verbatim("***a***".into())]);
         assert!(split(None, &hookgate_adapters::delimited(" ")).is_empty());
     }
 }

@@ -62,6 +62,7 @@ async fn the_routes_want_the_token_or_the_cookie_and_no_other_page() {
             ("GET", "/api/history"),
             ("GET", "/api/events"),
             ("POST", "/api/messages"),
+            ("POST", "/api/press"),
             ("POST", "/api/sessions/reset"),
         ];
         for (method, path) in guarded {
@@ -130,6 +131,21 @@ async fn what_cannot_be_done_is_refused_in_json() {
             let shown: String = body.chars().take(80).collect();
             assert!(answer["error"].as_str().is_some_and(|error| !error.is_empty()), "{shown}: {answer}");
             assert_eq!(status, expected, "{shown}");
+        }
+        let pressed = [
+            ("{", 400),
+            (r#"{"id": "1", "message_id": "2"}"#, 400),
+            (r#"{"id": "", "message_id": "2", "data": "x"}"#, 400),
+            (r#"{"id": "1", "message_id": "", "data": "x"}"#, 400),
+            (&format!(r#"{{"id": "1", "message_id": "{long}", "data": "x"}}"#), 400),
+            (r#"{"id": "1", "message_id": "2", "data": ""}"#, 400),
+            (&format!(r#"{{"id": "1", "message_id": "2", "data": "{}"}}"#, "x".repeat(65)), 400),
+            (r#"{"id": "1", "message_id": "2", "data": "x", "chat": "a b"}"#, 400),
+            (&huge, 413),
+        ];
+        for (body, expected) in pressed {
+            let (status, answer) = parts(t.local.request("POST", "/api/press").body(body.to_owned())).await?;
+            assert_eq!((status, answer["error"].is_string()), (expected, true), "{answer}");
         }
         let asked = [
             "/api/history?chat=a/b",
@@ -251,11 +267,29 @@ async fn what_is_delivered_while_nobody_watches_is_there_later() {
 }
 
 #[tokio::test]
+async fn a_press_of_nothing_that_waits_for_it_is_answered() {
+    run_test(world(), async |t| {
+        let cookie = cookie(&t.local).await?;
+        let press = json!({ "id": "1", "message_id": "2", "data": "x".repeat(64) });
+        let from_page = t.local.stranger("POST", "/api/press").header("cookie", cookie).header("origin", t.local.url());
+        for request in [from_page, t.local.request("POST", "/api/press")] {
+            let answer = parts(request.json(&press)).await?;
+            assert_eq!(answer, (200, json!({ "toast": "This button is no longer valid." })));
+        }
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_stopping_gateway_takes_nothing_more() {
     run_test(world(), async |t| {
         t.gateway.drain();
         let request = t.local.request("POST", "/api/messages").json(&json!({ "id": "1", "text": "too late" }));
-        assert_eq!(parts(request).await?, (503, json!({ "error": "The gateway is stopping" })));
+        let press = json!({ "id": "1", "message_id": "2", "data": "x" });
+        for request in [request, t.local.request("POST", "/api/press").json(&press)] {
+            assert_eq!(parts(request).await?, (503, json!({ "error": "The gateway is stopping" })));
+        }
         Ok(())
     })
     .await;

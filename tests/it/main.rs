@@ -15,6 +15,7 @@ mod store;
 mod support;
 mod telegram_accounts;
 mod telegram_adapter;
+mod telegram_buttons;
 mod telegram_format;
 mod telegram_groups;
 mod telegram_proxy;

@@ -134,7 +134,7 @@ fn new_id(admission: Admission) -> InboxId {
 }
 
 fn part(text: &str) -> Part {
-    Part { formatted: format!("<b>{text}</b>"), plain: text.to_owned() }
+    Part { formatted: format!("<b>{text}</b>"), plain: text.to_owned(), buttons: Vec::new() }
 }
 
 fn reply(chat: &str, texts: &[&str]) -> NewReply {

@@ -134,7 +134,7 @@ fn to(chat_id: &str) -> ChatTarget {
 
 /// A reply of one part to Alice.
 fn reply(formatted: &str, plain: &str) -> OutboundMessage {
-    let part = Part { formatted: formatted.to_owned(), plain: plain.to_owned() };
+    let part = Part { formatted: formatted.to_owned(), plain: plain.to_owned(), buttons: Vec::new() };
     OutboundMessage { target: to("7"), part, reply_to: None, nonce: "n1".to_owned(), marked: false }
 }
 
@@ -410,7 +410,7 @@ async fn updates_that_are_no_private_messages_are_passed_over() -> Result<()> {
             "edited_message",
             &json!({"message_id": 1, "date": 1, "chat": {"id": 7, "type": "private"}, "text": "/new"}),
         );
-        telegram.push_update("callback_query", &json!({"id": "1", "data": "x"}));
+        telegram.push_update("shipping_query", &json!({"id": "1"}));
         telegram.push_update("teleported_message", &json!([1, 2]));
         telegram.push_update("message", &json!({"no": "fields"}));
         telegram.alice().sends(json!({"text": "hi all", "chat": {"id": -100, "type": "plaza", "title": "News"}}));
@@ -426,7 +426,7 @@ async fn updates_that_are_no_private_messages_are_passed_over() -> Result<()> {
     let log = log.text();
     for once in [
         "again: edited_message",
-        "again: callback_query",
+        "again: shipping_query",
         "again: teleported_message",
         "again: unreadable message",
         "again: messages in chat -100",

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::Result;
 use async_trait::async_trait;
 use hookgate_adapters::{
-    Adapter, AdapterState, Inbound, InboundMessage, NotAccepted, TelegramAdapter, TelegramOptions, WebhookOptions,
+    Adapter, AdapterState, Button, ChatTarget, Inbound, InboundMessage, NotAccepted, OutboundMessage, Platform, Press,
+    TelegramAdapter, TelegramOptions, WebhookOptions, with_buttons,
 };
 use reqwest::StatusCode;
 use serde_json::json;
@@ -46,7 +47,7 @@ async fn what_telegram_posts_is_answered_and_what_others_post_is_not() {
         let set = t.telegram.calls_of("setWebhook").pop().unwrap().params;
         assert_eq!(set["url"], url(port));
         assert_eq!(set["secret_token"], WEBHOOK_SECRET);
-        assert_eq!(set["allowed_updates"], json!(["message", "channel_post"]));
+        assert_eq!(set["allowed_updates"], json!(["message", "channel_post", "callback_query"]));
         assert_eq!((&set["drop_pending_updates"], &set["max_connections"]), (&json!(false), &json!(1)));
         let alice = t.telegram.alice();
         let said: Vec<i64> = (0..5).map(|n| alice.says(&format!("question {n}")).update_id).collect();
@@ -129,6 +130,15 @@ impl Inbound for Slow {
         }
         self.accepted_tx.send(message.text).map_err(|_| NotAccepted("the test is over".to_owned()))
     }
+
+    async fn pressed(&self, press: Press) -> Result<Option<String>, NotAccepted> {
+        let refuses = |left: usize| left.checked_sub(1);
+        if self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, refuses).is_ok() {
+            return Err(NotAccepted("the disk is full".to_owned()));
+        }
+        let sent = self.accepted_tx.send(press.data).map_err(|_| NotAccepted("the test is over".to_owned()));
+        sent.map(|()| Some("Noted.".to_owned()))
+    }
 }
 
 #[tokio::test]
@@ -142,10 +152,11 @@ async fn an_update_that_cannot_be_stored_is_not_taken_and_a_foreign_webhook_is_r
         TelegramOptions { base_url: telegram.base_url(), webhook: Some(webhook), ..TelegramOptions::new(TOKEN.into()) };
     let adapter = Arc::new(TelegramAdapter::new(options)?);
     let (accepted_tx, mut accepted) = mpsc::unbounded_channel();
-    let (inbound, stop) = (Slow { refusals: AtomicUsize::new(2), accepted_tx }, CancellationToken::new());
+    let inbound = Arc::new(Slow { refusals: AtomicUsize::new(2), accepted_tx });
+    let stop = CancellationToken::new();
     let listening = {
-        let (adapter, stop) = (Arc::clone(&adapter), stop.clone());
-        tokio::spawn(async move { adapter.listen(Arc::new(inbound), stop).await })
+        let (adapter, inbound, stop) = (Arc::clone(&adapter), Arc::clone(&inbound), stop.clone());
+        tokio::spawn(async move { adapter.listen(inbound, stop).await })
     };
     assert_eq!((accepted.recv().await.as_deref(), accepted.recv().await.as_deref()), (Some("one"), Some("two")));
     telegram.wait_until("both are taken", |telegram| telegram.unconfirmed().is_empty()).await?;
@@ -153,6 +164,21 @@ async fn an_update_that_cannot_be_stored_is_not_taken_and_a_foreign_webhook_is_r
     assert_eq!(answers, [(said[0], 503), (said[0], 503), (said[0], 200), (said[1], 200)]);
     assert_eq!(adapter.status().state, AdapterState::Connected);
     assert_eq!(telegram.webhook(), url(port));
+
+    // A press is kept until it is handled just as well, and answered once it is.
+    inbound.refusals.store(1, Ordering::Relaxed);
+    let card = Button::new("Yes", "y:1");
+    let part = with_buttons(adapter.split("Sure?"), vec![vec![card]]).remove(0);
+    let target =
+        ChatTarget { platform: Platform::Telegram, account: String::new(), chat_id: "7".into(), thread_id: None };
+    adapter.send(&OutboundMessage { target, part, reply_to: None, nonce: "n".into(), marked: false }).await?;
+    let card = telegram.alice().hears().await?;
+    let press = telegram.alice().begins_to_press(&card, "Yes")?;
+    assert_eq!(telegram.answers(&press).await?.as_deref(), Some("Noted."));
+    assert_eq!(accepted.recv().await.as_deref(), Some("y:1"));
+    telegram.wait_until("the press is taken", |telegram| telegram.unconfirmed().is_empty()).await?;
+    let update = press.update_id.unwrap_or_default();
+    assert_eq!(telegram.posted()[4..], [(update, 503), (update, 200)]);
     stop.cancel();
     tokio::time::timeout(std::time::Duration::from_secs(2), listening).await??;
     Ok(())

@@ -83,6 +83,7 @@ pub enum TelegramSetupError {
 }
 
 /// The Bot API at one address with one token.
+#[derive(Clone)]
 pub(super) struct Api {
     http: reqwest::Client,
     base_url: String,

@@ -31,7 +31,7 @@ pub(super) fn parts(markdown: &str) -> Vec<Part> {
         rest = after;
         let slice = slices.take(piece.len());
         if !markdown::is_blank(piece) {
-            parts.push(Part { formatted: html(&slice, piece), plain: piece.to_owned() });
+            parts.push(Part { formatted: html(&slice, piece), plain: piece.to_owned(), buttons: Vec::new() });
         }
     }
     parts
@@ -69,10 +69,10 @@ pub(super) fn halves_to_mark(part: &Part) -> Option<[Part; 2]> {
     }
     let middle = part.plain.char_indices().map(|(at, _)| at).find(|at| *at >= part.plain.len() / 2)?;
     let (first, rest) = part.plain.split_at(grapheme_boundary(&part.plain, middle));
-    Some([first, rest].map(|plain| {
+    Some([(first, Vec::new()), (rest, part.buttons.clone())].map(|(plain, buttons)| {
         let mut formatted = String::with_capacity(plain.len());
         escape(&mut formatted, plain);
-        Part { formatted, plain: plain.to_owned() }
+        Part { formatted, plain: plain.to_owned(), buttons }
     }))
 }
 
@@ -199,6 +199,7 @@ fn escape(html: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Button;
 
     fn one(markdown: &str) -> String {
         let mut parts = parts(markdown);
@@ -278,7 +279,11 @@ mod tests {
         }
         let longer = "a".repeat(4097);
         assert_eq!(cut(&longer, &longer).iter().map(|piece| units(piece)).collect::<Vec<_>>(), [4094, 3]);
-        assert_eq!(halves_to_mark(&Part { formatted: "x".repeat(4094), plain: "x".repeat(4094) }), None);
+        assert_eq!(halves_to_mark(&Part::verbatim("x".repeat(4094))), None);
+        let buttons = vec![vec![Button::new("Yes", "y")]];
+        let [first, rest] =
+            halves_to_mark(&Part { buttons: buttons.clone(), ..Part::verbatim("x".repeat(4096)) }).unwrap();
+        assert_eq!((first.buttons.len(), rest.buttons), (0, buttons));
     }
 
     #[test]

@@ -10,17 +10,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use teloxide::payloads::{DeleteWebhook, GetMe, GetMyCommands, GetUpdates, GetWebhookInfo, SetMyCommands};
-use teloxide::types::{BotCommand, User};
+use teloxide::payloads::{
+    AnswerCallbackQuery, DeleteWebhook, GetMe, GetMyCommands, GetUpdates, GetWebhookInfo, SetMyCommands,
+};
+use teloxide::types::{BotCommand, CallbackQueryId, User};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{Instrument as _, debug, error, info, warn};
 
 use super::TelegramAdapter;
 use super::api::{Failure, Refusal};
+use super::buttons;
 use super::groups::Bot;
 use super::update::{self, Verdict};
-use crate::{AdapterState, ChatMoved, Inbound, InboundMessage};
+use crate::{AdapterState, ChatMoved, Inbound, InboundMessage, NotAccepted, Press};
 
 /// Most updates in one answer (Bot API, `getUpdates`).
 const BATCH: u8 = 100;
@@ -28,6 +32,12 @@ const BATCH: u8 = 100;
 pub(super) const CALL_DEADLINE: Duration = Duration::from_secs(15);
 /// How long a stop may take to tell Telegram what was handled.
 const CONFIRM_DEADLINE: Duration = Duration::from_secs(1);
+const PRESS_AGAIN: &str = "This takes too long; look in a moment, and press again if nothing happened.";
+const PRESS_FAILED: &str = "Something went wrong here; press again.";
+/// Deadline of the answer to who pressed: nobody looks for it later.
+const TOAST_DEADLINE: Duration = Duration::from_secs(5);
+/// Answers on their way at once; then what is heard waits for one of them.
+const MOST_TOASTS: usize = 32;
 /// The longest wait before a poll that is believed to have been asked for; a poll too early does no harm.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Telegram gives new updates random ids when a bot had none for a week; an offset must not outlive that.
@@ -52,12 +62,16 @@ pub(super) struct Listener<'a> {
     /// What is heard waited for the start; afterwards nothing is too old.
     backlog: bool,
     logged: HashSet<String>,
+    /// Answers to presses on their way.
+    toasts: JoinSet<()>,
 }
 
 /// What the gateway is told.
 pub(super) enum Heard {
     Message(Box<InboundMessage>),
     Moved(ChatMoved),
+    /// With the id of the query to be answered.
+    Pressed(Box<Press>, String),
 }
 
 /// Only the address is of interest; teloxide's type would have to know every other field.
@@ -89,6 +103,7 @@ impl<'a> Listener<'a> {
             too_old: 0,
             backlog: true,
             logged: HashSet::new(),
+            toasts: JoinSet::new(),
         }
     }
 
@@ -100,14 +115,16 @@ impl<'a> Listener<'a> {
         let menu = offer_menu(self.adapter, self.stop.clone());
         if let Some(webhook) = &self.adapter.options.webhook {
             tokio::join!(self.serve(webhook), menu);
-            return self.report_too_old();
+            self.report_too_old();
+            return finish(std::mem::take(&mut self.toasts)).await;
         }
         if self.remove_webhook().await.is_none() {
             return;
         }
         tokio::join!(self.poll_until_stopped(), menu);
         self.report_too_old();
-        self.confirm().await;
+        let toasts = finish(std::mem::take(&mut self.toasts));
+        tokio::join!(self.confirm(), toasts);
     }
 
     /// Learns who the bot is. `None` when stopped.
@@ -223,7 +240,7 @@ impl<'a> Listener<'a> {
                 self.log_once("update without a readable id");
                 continue;
             };
-            if let Some(heard) = self.sort(raw.get(), id) {
+            if let Some(heard) = self.sort(raw.get(), id).await {
                 self.offer(&heard).await?;
             }
             self.cursor.advance(id);
@@ -236,7 +253,7 @@ impl<'a> Listener<'a> {
     }
 
     /// What of an update the gateway is to be told; the rest is counted or logged.
-    pub(super) fn sort(&mut self, raw: &str, id: i32) -> Option<Heard> {
+    pub(super) async fn sort(&mut self, raw: &str, id: i32) -> Option<Heard> {
         match update::read(raw, id, &self.bot, &self.adapter.options.groups, self.adapter.options.edits) {
             Verdict::Message(message, _) if self.is_too_old(&message) => self.too_old += 1,
             Verdict::Message(message, album) if self.is_rest_of_album(&message, album.as_deref()) => {
@@ -244,6 +261,11 @@ impl<'a> Listener<'a> {
             }
             Verdict::Message(message, _) => return Some(Heard::Message(message)),
             Verdict::Moved(moved) => return Some(Heard::Moved(moved)),
+            Verdict::Pressed(press, query) => return Some(Heard::Pressed(press, query)),
+            Verdict::NotPressed { query, toast, why } => {
+                self.log_once(&why);
+                self.toast(&query, toast).await;
+            }
             Verdict::FromBot => debug!(platform = "telegram", update_id = id, "a bot's message is ignored"),
             Verdict::NotHandled(what) | Verdict::NotHeard(what) => self.log_once(&what),
         }
@@ -261,12 +283,16 @@ impl<'a> Listener<'a> {
     }
 
     /// Whether it is stored. When it is not, the status and the log say so.
-    pub(super) async fn offer_once(&self, heard: &Heard) -> bool {
+    pub(super) async fn offer_once(&mut self, heard: &Heard) -> bool {
         let (outcome, chat_id) = match heard {
             Heard::Message(message) => {
                 (self.inbound.accept(InboundMessage::clone(message)).await, &message.source.chat_id)
             }
             Heard::Moved(moved) => (self.inbound.moved(moved).await, &moved.from),
+            Heard::Pressed(press, query) => match self.press(press, query).await {
+                Some(outcome) => (outcome, &press.source.chat_id),
+                None => return false,
+            },
         };
         let Err(error) = outcome else { return true };
         let text = format!("{error}; Telegram keeps it meanwhile");
@@ -274,6 +300,46 @@ impl<'a> Listener<'a> {
             warn!(platform = "telegram", chat_id, "{error}");
         }
         false
+    }
+
+    /// Hands a press over and answers who pressed. `None` when stopped before that.
+    async fn press(&mut self, press: &Press, query: &str) -> Option<Result<(), NotAccepted>> {
+        // In a task of its own: what is begun is not dropped halfway when it takes too long.
+        let (inbound, pressed) = (Arc::clone(&self.inbound), press.clone());
+        let acting = tokio::spawn(async move { inbound.pressed(pressed).await }.in_current_span());
+        let chat_id = &press.source.chat_id;
+        let at_most = self.adapter.options.press_timeout;
+        let toast = match self.stop.run_until_cancelled(tokio::time::timeout(at_most, acting)).await? {
+            Ok(Ok(Ok(toast))) => toast,
+            Ok(Ok(Err(not_accepted))) => return Some(Err(not_accepted)),
+            Ok(Err(panic)) => {
+                error!(platform = "telegram", chat_id, %panic, "A press could not be handled.");
+                Some(PRESS_FAILED.to_owned())
+            }
+            Err(_) => {
+                warn!(platform = "telegram", chat_id, "a press was not handled in {} ms", at_most.as_millis());
+                Some(PRESS_AGAIN.to_owned())
+            }
+        };
+        self.toast(query, toast.as_deref()).await;
+        Some(Ok(()))
+    }
+
+    /// Answers a press, also without words: the person's program waits for it. Best effort, and nobody waits for it here.
+    async fn toast(&mut self, query: &str, text: Option<&str>) {
+        while self.toasts.try_join_next().is_some() {}
+        if self.toasts.len() >= MOST_TOASTS {
+            self.toasts.join_next().await;
+        }
+        let mut answer = AnswerCallbackQuery::new(CallbackQueryId(query.to_owned()));
+        answer.text = text.and_then(buttons::toast);
+        let api = self.adapter.api.clone();
+        let answering = async move {
+            if let Err(failure) = api.call::<_, bool>(&answer, TOAST_DEADLINE).await {
+                debug!(platform = "telegram", ?failure, "a press was not answered");
+            }
+        };
+        self.toasts.spawn(answering.in_current_span());
     }
 
     /// Tells Telegram what was handled, so that the next start is not offered it again. Best effort: what is offered
@@ -373,6 +439,12 @@ impl<'a> Listener<'a> {
     {
         self.stop.run_until_cancelled(self.adapter.api.call(payload, deadline)).await
     }
+}
+
+/// What is on its way at a stop may still arrive.
+async fn finish(mut toasts: JoinSet<()>) {
+    let all = async { while toasts.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(CONFIRM_DEADLINE, all).await;
 }
 
 /// Shows people the commands while they type, best effort. Telegram keeps the menu, so it is written only when it changed.

@@ -11,7 +11,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::groups::{AllowBots, Bot, GENERAL_TOPIC, GroupRules, Named};
-use crate::{ChatMoved, ChatType, InboundMessage, MediaNote, Platform, Quoted, Source};
+use crate::{ChatMoved, ChatType, InboundMessage, MediaNote, Platform, Press, Quoted, Source};
+
+/// What who presses a button of a message is told that Telegram does not show any more.
+const TOO_OLD: &str = "This message is too old.";
 
 /// What is to be done with an update. The offset moves past it in every case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +23,17 @@ pub(super) enum Verdict {
     Message(Box<InboundMessage>, Option<String>),
     /// A group goes on as a supergroup of another id.
     Moved(ChatMoved),
+    /// A person pressed a button; the query's id is what is answered.
+    Pressed(Box<Press>, String),
+    /// A press that is answered here, and why it goes no further.
+    NotPressed {
+        /// The query's id.
+        query: String,
+        /// What the person is told, if anything.
+        toast: Option<&'static str>,
+        /// For the log.
+        why: String,
+    },
     /// A kind that is not handled (named), or a message that carries nothing to read.
     NotHandled(String),
     /// A message in a chat or topic that is not heard, and why.
@@ -42,6 +56,12 @@ pub(super) fn read(raw: &str, id: i32, bot: &Bot, rules: &GroupRules, edits: boo
     let Ok(mut fields) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(raw) else {
         return Verdict::NotHandled("unreadable update".to_owned());
     };
+    if let Some(query) = fields.remove("callback_query") {
+        return match serde_json::from_str::<CallbackQuery>(query.get()) {
+            Ok(query) => pressed(query, bot, rules),
+            Err(error) => Verdict::NotHandled(format!("unreadable press ({error})")),
+        };
+    }
     let kinds = [("message", false), ("channel_post", false), ("edited_message", true), ("edited_channel_post", true)];
     let heard = kinds.into_iter().filter(|(_, edited)| edits || !edited);
     let found = heard.into_iter().find_map(|(kind, edited)| Some((fields.remove(kind)?, edited)));
@@ -94,6 +114,19 @@ struct Chat {
     is_forum: Option<bool>,
 }
 
+/// What is needed of Telegram's `CallbackQuery` (core.telegram.org/bots/api#callbackquery).
+#[derive(Deserialize)]
+struct CallbackQuery {
+    id: String,
+    from: Person,
+    #[serde(default, deserialize_with = "lenient")]
+    message: Option<Message>,
+    #[serde(default, deserialize_with = "lenient")]
+    inline_message_id: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    data: Option<String>,
+}
+
 #[derive(Deserialize)]
 struct Person {
     id: i64,
@@ -124,20 +157,10 @@ fn verdict(message: &Message, (id, edited): (i32, bool), bot: &Bot, rules: &Grou
     }
     let chat = &message.chat;
     let chat_id = chat.id.to_string();
-    let chat_type = match (chat.kind.as_str(), chat.is_forum) {
-        ("private", _) => ChatType::Dm,
-        ("supergroup", Some(true)) => ChatType::Forum,
-        ("group" | "supergroup", _) => ChatType::Group,
-        ("channel", _) => ChatType::Channel,
-        (kind, _) => return Verdict::NotHeard(format!("messages in chat {chat_id}: it is a {kind}")),
+    let (chat_type, thread_id) = match place(message, rules) {
+        Ok(place) => place,
+        Err(why) => return Verdict::NotHeard(format!("messages in {why}")),
     };
-    let thread_id = topic(message, chat_type);
-    if chat_type != ChatType::Dm
-        && let Some(reason) = rules.deaf_to(&chat_id, thread_id.as_deref())
-    {
-        let topic = thread_id.map(|topic| format!(" topic {topic}")).unwrap_or_default();
-        return Verdict::NotHeard(format!("messages in chat {chat_id}{topic}: {reason}"));
-    }
     let text = text_of(&message.rest).unwrap_or_default();
     let media = media_of(&message.rest);
     if text.is_empty() && media.is_empty() {
@@ -179,6 +202,66 @@ fn verdict(message: &Message, (id, edited): (i32, bool), bot: &Bot, rules: &Grou
         edited,
     };
     Verdict::Message(Box::new(inbound), message.media_group_id.clone())
+}
+
+/// The kind of a message's chat, and the topic; why it is not heard there, if it is not.
+fn place(message: &Message, rules: &GroupRules) -> Result<(ChatType, Option<String>), String> {
+    let chat_id = message.chat.id.to_string();
+    let chat_type = match (message.chat.kind.as_str(), message.chat.is_forum) {
+        ("private", _) => ChatType::Dm,
+        ("supergroup", Some(true)) => ChatType::Forum,
+        ("group" | "supergroup", _) => ChatType::Group,
+        ("channel", _) => ChatType::Channel,
+        (kind, _) => return Err(format!("chat {chat_id}: it is a {kind}")),
+    };
+    let thread_id = topic(message, chat_type);
+    if chat_type != ChatType::Dm
+        && let Some(reason) = rules.deaf_to(&chat_id, thread_id.as_deref())
+    {
+        let topic = thread_id.map(|topic| format!(" topic {topic}")).unwrap_or_default();
+        return Err(format!("chat {chat_id}{topic}: {reason}"));
+    }
+    Ok((chat_type, thread_id))
+}
+
+/// Every press that can be named is answered: the person's program waits for it.
+fn pressed(query: CallbackQuery, bot: &Bot, rules: &GroupRules) -> Verdict {
+    let CallbackQuery { id, from, message, inline_message_id, data } = query;
+    let not_pressed = |toast, why: String| Verdict::NotPressed { query: id.clone(), toast, why };
+    if from.is_bot {
+        return not_pressed(None, "a bot's press".to_owned());
+    }
+    if inline_message_id.is_some() {
+        return not_pressed(None, "a press on an inline message".to_owned());
+    }
+    // A message that Telegram does not show any more has no date (core.telegram.org/bots/api#inaccessiblemessage).
+    let Some(message) = message.filter(|message| message.date != 0) else {
+        return not_pressed(Some(TOO_OLD), "a press on a message that is too old".to_owned());
+    };
+    let Some(data) = data else {
+        return not_pressed(None, "a press without data".to_owned());
+    };
+    let (chat_type, thread_id) = match place(&message, rules) {
+        Ok(place) => place,
+        Err(why) => return not_pressed(None, format!("presses in {why}")),
+    };
+    let press = Press {
+        source: Source {
+            platform: Platform::Telegram,
+            account: bot.account.clone(),
+            chat_id: message.chat.id.to_string(),
+            chat_name: name_of_chat(&message.chat),
+            chat_type,
+            user_id: Some(from.id.to_string()),
+            user_name: full_name(from.first_name.as_deref(), from.last_name.as_deref()),
+            thread_id,
+            is_bot: false,
+        },
+        message_id: message.message_id.to_string(),
+        data,
+        press_id: format!("telegram:{}:{id}", bot.id),
+    };
+    Verdict::Pressed(Box::new(press), id)
 }
 
 /// Telegram tells it in the old chat and in the new one.
@@ -380,7 +463,8 @@ mod tests {
             Verdict::NotHandled(kind) => kind,
             other => panic!("{raw}: {other:?}"),
         };
-        assert_eq!(not_handled(r#"{"update_id":1,"callback_query":{}}"#), "callback_query");
+        assert_eq!(not_handled(r#"{"update_id":1,"shipping_query":{}}"#), "shipping_query");
+        assert!(not_handled(r#"{"update_id":1,"callback_query":{}}"#).starts_with("unreadable press"));
         assert_eq!(not_handled(r#"{"edited_message":{"text":"x"},"update_id":1}"#), "edited_message");
         assert_eq!(not_handled(r#"{"update_id":1}"#), "update without content");
         assert!(not_handled(r#"{"update_id":1,"message":{"text":5}}"#).starts_with("unreadable message"));
@@ -426,6 +510,93 @@ mod tests {
             &json!({"text": "x", "chat": chat, "sender_chat": channel, "is_automatic_forward": true, "from": {"id": 777_000}}),
         );
         assert!(!forwarded.addressed);
+    }
+
+    /// A press of Bob's on a message in this chat.
+    fn read_press(fields: &Value, chat: &Value, of_message: &Value) -> Verdict {
+        let bot = json!({"id": 55, "is_bot": true, "first_name": "Hook"});
+        let mut message = json!({"message_id": 4, "date": 1_700_000_000, "from": bot, "chat": chat, "text": "Sure?"});
+        message.as_object_mut().unwrap().extend(of_message.as_object().unwrap().clone());
+        let from = json!({"id": 8, "is_bot": false, "first_name": "Bob", "last_name": "B."});
+        let mut query =
+            json!({"id": "q1", "from": from, "message": message, "chat_instance": "c", "data": "ea:once:1"});
+        query.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        read(&json!({"update_id": 9, "callback_query": query}).to_string(), 9)
+    }
+
+    #[test]
+    fn a_press_is_read_with_who_pressed_and_where() {
+        let private = json!({"id": 8, "type": "private", "first_name": "Bob"});
+        let Verdict::Pressed(press, query) = read_press(&json!({}), &private, &json!({})) else { panic!() };
+        assert_eq!(query, "q1");
+        assert_eq!(
+            *press,
+            Press {
+                source: Source {
+                    platform: Platform::Telegram,
+                    account: String::new(),
+                    chat_id: "8".into(),
+                    chat_name: Some("Bob".into()),
+                    chat_type: ChatType::Dm,
+                    user_id: Some("8".into()),
+                    user_name: Some("Bob B.".into()),
+                    thread_id: None,
+                    is_bot: false,
+                },
+                message_id: "4".into(),
+                data: "ea:once:1".into(),
+                press_id: "telegram:55:q1".into(),
+            }
+        );
+        let place = |chat: &Value, of_message: Value| match read_press(&json!({}), chat, &of_message) {
+            Verdict::Pressed(press, _) => (press.source.chat_type, press.source.user_id, press.source.thread_id),
+            other => panic!("{other:?}"),
+        };
+        let (group, forum) = (
+            json!({"id": -5, "type": "supergroup", "title": "G"}),
+            json!({"id": -5, "type": "supergroup", "is_forum": true}),
+        );
+        let topic = json!({"message_thread_id": 8, "is_topic_message": true});
+        let bob = || Some("8".to_owned());
+        assert_eq!(place(&group, json!({"message_thread_id": 8})), (ChatType::Group, bob(), None));
+        assert_eq!(
+            place(&group, json!({"sender_chat": group})),
+            (ChatType::Group, bob(), None),
+            "the author is another"
+        );
+        assert_eq!(place(&forum, topic), (ChatType::Forum, bob(), Some("8".into())));
+        assert_eq!(place(&forum, json!({})), (ChatType::Forum, bob(), Some(GENERAL_TOPIC.into())));
+        let channel = json!({"id": -6, "type": "channel", "title": "News"});
+        assert_eq!(place(&channel, json!({"from": null, "sender_chat": channel})), (ChatType::Channel, bob(), None));
+    }
+
+    #[test]
+    fn a_press_that_leads_nowhere_is_answered_all_the_same() {
+        let private = json!({"id": 8, "type": "private"});
+        let answered = |fields: Value, chat: &Value, of_message: Value| match read_press(&fields, chat, &of_message) {
+            Verdict::NotPressed { query, toast, why } => {
+                assert_eq!(query, "q1");
+                (toast, why)
+            }
+            other => panic!("{other:?}"),
+        };
+        for (fields, of_message, toast) in [
+            (json!({"message": null}), json!({}), Some(TOO_OLD)),
+            (json!({"message": "of an unexpected shape"}), json!({}), Some(TOO_OLD)),
+            (json!({}), json!({"date": 0}), Some(TOO_OLD)),
+            (json!({"message": null, "inline_message_id": "i"}), json!({}), None),
+            (json!({"data": null, "game_short_name": "chess"}), json!({}), None),
+            (json!({"from": {"id": 9, "is_bot": true, "first_name": "B"}}), json!({}), None),
+        ] {
+            assert_eq!(answered(fields.clone(), &private, of_message).0, toast, "{fields}");
+        }
+        let plaza = json!({"id": -5, "type": "plaza"});
+        assert_eq!(answered(json!({}), &plaza, json!({})), (None, "presses in chat -5: it is a plaza".to_owned()));
+        let rules = GroupRules { allowed_chats: vec!["-1".into()], ..GroupRules::default() };
+        let bot = Bot { account: String::new(), id: "55".into(), username: None };
+        let query = json!({"id": "q1", "from": {"id": 8}, "data": "x", "message": {"message_id": 4, "date": 1, "chat": {"id": -5, "type": "group"}}});
+        let raw = json!({"update_id": 9, "callback_query": query}).to_string();
+        assert!(matches!(super::read(&raw, 9, &bot, &rules, false), Verdict::NotPressed { toast: None, .. }));
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Listener<'_> {
             self.log_once("update without a readable id");
             return StatusCode::OK;
         };
-        let Some(heard) = self.sort(raw, id) else { return StatusCode::OK };
+        let Some(heard) = self.sort(raw, id).await else { return StatusCode::OK };
         if self.offer_once(&heard).await {
             self.connected();
             StatusCode::OK

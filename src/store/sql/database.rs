@@ -257,6 +257,10 @@ impl Store for Database {
         Ok(sent.unwrap_or_default())
     }
 
+    async fn sent_id(&self, id: OutboxId) -> Result<Option<String>, StoreError> {
+        Ok(self.read(async |conn| outbox::sent_id(conn, id).await).await?.flatten())
+    }
+
     async fn replies_of(
         &self,
         dedup_key: &str,

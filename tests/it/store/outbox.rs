@@ -1,6 +1,7 @@
 //! Parts of replies: in order, one in flight per chat, never silently lost and never silently said twice.
 
-use hookgate::store::{Counts, SendRecord, UncertainSends};
+use hookgate::store::{Counts, OutboxId, SendRecord, UncertainSends};
+use hookgate_adapters::{Button, with_buttons};
 
 use super::*;
 
@@ -49,6 +50,39 @@ async fn parts_go_out_in_order_one_at_a_time_per_chat() {
         let newest = store.sent_to(&target("1"), 2).await.unwrap();
         assert_eq!(newest, sent[1..]);
         assert_eq!(store.sent_to(&target("2"), 10).await.unwrap(), [], "it is still on its way");
+    }
+}
+
+#[tokio::test]
+async fn buttons_outlive_a_restart_and_the_id_of_what_was_sent_is_found() {
+    for home in stores() {
+        let store = home.open().await;
+        let buttons = vec![
+            vec![Button::new("Yes \u{1f980}", "ea:once:1"), Button::new("No", "ea:deny:1")],
+            vec![Button::new("…", "x")],
+        ];
+        let plain = reply("1", &["what is asked", "Sure?"]);
+        let parts = with_buttons(plain.parts.clone(), buttons.clone());
+        let ids = answer(&store, "1", 1, vec![NewReply { parts: parts.clone(), ..plain }]).await;
+        drop(store);
+        let store = home.open().await;
+        for (number, (id, part)) in ids.iter().zip(parts).enumerate() {
+            assert_eq!(store.sent_id(*id).await.unwrap(), None, "it waits");
+            assert_eq!(claim_part(&store, "1").await.part, part);
+            assert_eq!(store.sent_id(*id).await.unwrap(), None, "it is being sent");
+            store.record_send(*id, SendRecord::Sent(format!("70{number}"))).await.unwrap();
+        }
+        assert_eq!(store.sent_id(ids[0]).await.unwrap().as_deref(), Some("700"));
+        assert_eq!(store.sent_id(ids[1]).await.unwrap().as_deref(), Some("701"));
+        assert_eq!(store.sent_id(OutboxId(ids[1].0 + 1000)).await.unwrap(), None);
+        let shown: Vec<_> =
+            store.sent_to(&target("1"), 10).await.unwrap().into_iter().map(|part| part.buttons).collect();
+        assert_eq!(shown, [Vec::new(), buttons]);
+
+        let dead = answer(&store, "1", 2, vec![reply("1", &["refused"])]).await;
+        claim_part(&store, "1").await;
+        store.record_send(dead[0], SendRecord::Dead("blocked".to_owned())).await.unwrap();
+        assert_eq!(store.sent_id(dead[0]).await.unwrap(), None);
     }
 }
 

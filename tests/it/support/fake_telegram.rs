@@ -82,9 +82,18 @@ pub(crate) struct BotMessage {
     pub(crate) raw: String,
     pub(crate) parse_mode: Option<String>,
     pub(crate) entities: Vec<Entity>,
+    /// Rows of labels with their data.
+    pub(crate) buttons: Vec<Vec<(String, String)>>,
     pub(crate) reply_to: Option<i64>,
     pub(crate) thread_id: Option<i64>,
     pub(crate) at: Instant,
+}
+
+impl BotMessage {
+    /// The labels of its buttons, row by row.
+    pub(crate) fn labels(&self) -> Vec<Vec<&str>> {
+        self.buttons.iter().map(|row| row.iter().map(|(label, _)| label.as_str()).collect()).collect()
+    }
 }
 
 impl fmt::Display for BotMessage {
@@ -98,6 +107,14 @@ impl fmt::Display for BotMessage {
 pub(crate) struct Said {
     pub(crate) update_id: i64,
     pub(crate) message_id: i64,
+}
+
+/// A press of a button, by its ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pressed {
+    /// `None`: the bot does not ask for presses, so it is never told.
+    pub(crate) update_id: Option<i64>,
+    pub(crate) query: String,
 }
 
 /// The service. Clones are the same one; it goes away with the last.
@@ -155,6 +172,8 @@ struct State {
     lasting_faults: HashMap<String, Fault>,
     calls: Vec<Call>,
     sent: Vec<BotMessage>,
+    /// The presses by the ids of their queries, with the text each was answered with; the inner `None` is no text.
+    presses: HashMap<String, Option<Option<String>>>,
     commands: Value,
 }
 
@@ -277,6 +296,52 @@ impl FakeTelegram {
         };
         self.world.changed();
         id
+    }
+
+    /// The same, if the bot asked for updates of that kind.
+    fn push_if_allowed(&self, kind: &str, content: &Value) -> Option<i64> {
+        let allowed = self.state().allows(kind);
+        allowed.then(|| self.push_update(kind, content))
+    }
+
+    /// A message of the bot as it is now.
+    pub(crate) fn shows(&self, message: &BotMessage) -> Option<BotMessage> {
+        self.state().sent_message(message.chat_id, message.message_id).cloned()
+    }
+
+    /// Waits until a message of the bot reads otherwise than given; how it reads then.
+    pub(crate) async fn edited(&self, message: &BotMessage) -> anyhow::Result<BotMessage> {
+        let is_same = |now: &BotMessage| (&now.raw, &now.buttons) == (&message.raw, &message.buttons);
+        let what = format!("message {} is edited", message.message_id);
+        self.wait_until(&what, |fake| fake.shows(message).is_none_or(|now| !is_same(&now))).await?;
+        self.shows(message).ok_or_else(|| anyhow!("message {} is gone", message.message_id))
+    }
+
+    /// Somebody deletes a message of the bot.
+    pub(crate) fn delete(&self, message: &BotMessage) {
+        self.state().chats.entry(message.chat_id).or_default().messages.remove(&message.message_id);
+    }
+
+    /// The presses that spin, of those the bot was told of.
+    pub(crate) fn unanswered(&self) -> Vec<String> {
+        let state = self.state();
+        let told = |query: &String| state.pushed.values().any(|update| update["callback_query"]["id"] == **query);
+        let open = state.presses.iter().filter(|(_, answer)| answer.is_none()).map(|(query, _)| query.clone());
+        open.filter(told).collect()
+    }
+
+    /// What a press was answered with; `None` while it is not answered.
+    pub(crate) fn toast(&self, press: &Pressed) -> Option<Option<String>> {
+        self.state().presses.get(&press.query).cloned().flatten()
+    }
+
+    /// Waits until a press is answered; the text, if there is one.
+    pub(crate) async fn answers(&self, press: &Pressed) -> anyhow::Result<Option<String>> {
+        if press.update_id.is_none() {
+            bail!("the bot does not ask for presses: the button spins");
+        }
+        self.wait_until("the press is answered", |fake| fake.toast(press).is_some()).await?;
+        Ok(self.toast(press).flatten())
     }
 
     /// Sends an update again, as the service does after an offset was lost.
@@ -430,17 +495,7 @@ impl FakeUser {
             state.chats.entry(self.chat_id).or_default().messages.insert(id);
             id
         };
-        let (kind, chat_name, name, is_forum) = {
-            let state = self.telegram.state();
-            let chat = &state.chats[&self.chat_id];
-            (chat.kind, chat.name.clone(), state.chats[&self.id].name.clone(), chat.is_forum)
-        };
-        let chat = match kind {
-            "private" => json!({"id": self.chat_id, "type": kind, "first_name": chat_name}),
-            _ if is_forum => json!({"id": self.chat_id, "type": kind, "title": chat_name, "is_forum": true}),
-            _ => json!({"id": self.chat_id, "type": kind, "title": chat_name}),
-        };
-        let from = json!({"id": self.id, "is_bot": false, "first_name": name, "language_code": "en"});
+        let (chat, from) = self.chat_and_user();
         let plain = json!({"message_id": message_id, "from": from, "chat": chat, "date": now()});
         let mut message = plain.as_object().cloned().unwrap_or_default();
         // Messages in General carry no number.
@@ -458,6 +513,50 @@ impl FakeUser {
             }
         }
         Said { update_id: self.telegram.push_update("message", &Value::Object(message)), message_id }
+    }
+
+    fn chat_and_user(&self) -> (Value, Value) {
+        let state = self.telegram.state();
+        let name = &state.chats[&self.id].name;
+        let from = json!({"id": self.id, "is_bot": false, "first_name": name, "language_code": "en"});
+        (state.chat_object(self.chat_id), from)
+    }
+
+    /// Presses the button of this label, which is on the message now; the text that is shown for it, if there is one.
+    pub(crate) async fn presses(&self, message: &BotMessage, label: &str) -> anyhow::Result<Option<String>> {
+        let press = self.begins_to_press(message, label)?;
+        self.telegram.answers(&press).await
+    }
+
+    /// The same without waiting for the answer.
+    pub(crate) fn begins_to_press(&self, message: &BotMessage, label: &str) -> anyhow::Result<Pressed> {
+        if message.chat_id != self.chat_id {
+            bail!("the message is in chat {}, and {} is in chat {}", message.chat_id, self.id, self.chat_id);
+        }
+        let now = self.telegram.shows(message).ok_or_else(|| anyhow!("the message is gone"))?;
+        let data = now.buttons.iter().flatten().find(|(known, _)| known == label).map(|(_, data)| data.clone());
+        let data = data.ok_or_else(|| anyhow!("there is no button {label:?} on {now:#?}"))?;
+        Ok(self.forges(message, &data))
+    }
+
+    /// Presses with a program of their own, which names any data and a message of the bot in their chat.
+    pub(crate) fn forges(&self, message: &BotMessage, data: &str) -> Pressed {
+        self.sends_press(&json!({"message": self.telegram.state().message_object(message), "data": data}))
+    }
+
+    /// Presses something with these fields.
+    pub(crate) fn sends_press(&self, fields: &Value) -> Pressed {
+        let query = {
+            let mut state = self.telegram.state();
+            let query = format!("{}{:06}", self.id, state.presses.len());
+            state.presses.insert(query.clone(), None);
+            query
+        };
+        let mut press = json!({"id": query, "from": self.chat_and_user().1, "chat_instance": "-1"});
+        if let (Some(press), Some(fields)) = (press.as_object_mut(), fields.as_object()) {
+            press.extend(fields.clone());
+        }
+        Pressed { update_id: self.telegram.push_if_allowed("callback_query", &press), query }
     }
 
     /// The next message of the bot in the chat. Waits for it, and fails with all that happened instead.
@@ -654,6 +753,8 @@ impl World {
             }
             "getupdates" => self.get_updates(params).await,
             "sendmessage" => self.state().send_message(params),
+            "editmessagetext" => self.state().edit_message_text(params),
+            "answercallbackquery" => self.state().answer_callback_query(params),
             "sendchataction" => {
                 let mut params = params.clone();
                 // Unlike messages, actions in General go by its number.
@@ -722,9 +823,7 @@ impl World {
                 let description = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first";
                 return Err((409, description.to_owned()));
             }
-            if let Some(Value::Array(allowed)) = structure(params, "allowed_updates") {
-                state.allowed = allowed.iter().filter_map(|kind| kind.as_str().map(str::to_owned)).collect();
-            }
+            state.allow(params);
             state.forget_confirmed(offset);
             state.polls += 1;
             state.polling = Some(state.polls);
@@ -847,32 +946,97 @@ impl State {
             self.updates.clear();
         }
         (self.webhook, self.webhook_secret) = (url, Some(secret));
+        self.allow(params);
+        Ok(json!(true))
+    }
+
+    /// Which kinds of updates the bot asks for. What is not said leaves it as it was.
+    fn allow(&mut self, params: &Map<String, Value>) {
+        if let Some(Value::Array(allowed)) = structure(params, "allowed_updates") {
+            self.allowed = allowed.iter().filter_map(|kind| kind.as_str().map(str::to_owned)).collect();
+        }
+    }
+
+    /// Whether an update of this kind is kept for the bot. An empty list asks for all the usual ones.
+    fn allows(&self, kind: &str) -> bool {
+        self.allowed.is_empty() || self.allowed.iter().any(|allowed| allowed == kind)
+    }
+
+    fn sent_message(&self, chat_id: i64, message_id: i64) -> Option<&BotMessage> {
+        let here = self.chats.get(&chat_id).filter(|chat| chat.messages.contains(&message_id));
+        here?;
+        self.sent.iter().find(|message| (message.chat_id, message.message_id) == (chat_id, message_id))
+    }
+
+    fn chat_object(&self, id: i64) -> Value {
+        let chat = &self.chats[&id];
+        let (kind, name) = (chat.kind, &chat.name);
+        match kind {
+            "private" => json!({"id": id, "type": kind, "first_name": name}),
+            _ if chat.is_forum => json!({"id": id, "type": kind, "title": name, "is_forum": true}),
+            _ => json!({"id": id, "type": kind, "title": name}),
+        }
+    }
+
+    /// A message of the bot as updates show it.
+    fn message_object(&self, message: &BotMessage) -> Value {
+        let chat = self.chat_object(message.chat_id);
+        let mut object =
+            json!({"message_id": message.message_id, "from": me(), "chat": chat, "date": now(), "text": message.text});
+        if let Some(topic) = message.thread_id {
+            object["message_thread_id"] = topic.into();
+            object["is_topic_message"] = true.into();
+        }
+        if !message.buttons.is_empty() {
+            let button = |(label, data): &(String, String)| json!({"text": label, "callback_data": data});
+            let rows = message.buttons.iter().map(|row| row.iter().map(button).collect::<Vec<_>>());
+            object["reply_markup"] = json!({"inline_keyboard": rows.collect::<Vec<_>>()});
+        }
+        object
+    }
+
+    fn edit_message_text(&mut self, params: &Map<String, Value>) -> Result<Value, Refused> {
+        let chat_id = self.recipient(params)?;
+        let message_id = int(params, "message_id").ok_or_else(|| bad_request("message identifier is not specified"))?;
+        if !self.chats[&chat_id].messages.contains(&message_id) {
+            return Err(bad_request("message to edit not found"));
+        }
+        let formatted = formatted(params, "MESSAGE_TOO_LONG")?;
+        let buttons = buttons(params)?;
+        let mut sent = self.sent.iter_mut();
+        let message = sent.find(|message| (message.chat_id, message.message_id) == (chat_id, message_id));
+        let message = message.ok_or_else(|| bad_request("message can't be edited"))?;
+        if (&message.text, &message.entities, &message.buttons) == (&formatted.seen, &formatted.entities, &buttons) {
+            return Err(bad_request(
+                "message is not modified: specified new message content and reply markup are exactly the same as a \
+                 current content and reply markup of the message",
+            ));
+        }
+        let Formatted { raw, parse_mode, seen, entities } = formatted;
+        *message = BotMessage { text: seen, raw, parse_mode, entities, buttons, ..message.clone() };
+        let message = message.clone();
+        Ok(self.message_object(&message))
+    }
+
+    fn answer_callback_query(&mut self, params: &Map<String, Value>) -> Result<Value, Refused> {
+        let text = text(params, "text").filter(|text| !text.is_empty());
+        if text.as_ref().is_some_and(|text| text.encode_utf16().count() > 200) {
+            return Err(bad_request("MESSAGE_TOO_LONG"));
+        }
+        let query = self::text(params, "callback_query_id").unwrap_or_default();
+        match self.presses.get_mut(&query) {
+            Some(answer @ None) => *answer = Some(text),
+            _ => {
+                return Err(bad_request("query is too old and response timeout expired or query ID is invalid"));
+            }
+        }
         Ok(json!(true))
     }
 
     fn send_message(&mut self, params: &Map<String, Value>) -> Result<Value, Refused> {
         let chat_id = self.recipient(params)?;
-        let raw = text(params, "text").unwrap_or_default();
-        if raw.is_empty() {
-            return Err(bad_request("message text is empty"));
-        }
-        let parse_mode = text(params, "parse_mode").filter(|mode| !mode.is_empty());
-        let (seen, entities) = match parse_mode.as_deref().map(str::to_lowercase).as_deref() {
-            Some("html") => {
-                let parsed = telegram_html::parse(&raw);
-                let parsed = parsed.map_err(|complaint| bad_request(&format!("can't parse entities: {complaint}")))?;
-                (parsed.text, parsed.entities)
-            }
-            Some(_) => return Err(bad_request("unsupported parse_mode")),
-            None => (raw.clone(), entities(params, &raw)?),
-        };
-        let (seen, entities) = trimmed(&seen, entities);
-        if seen.is_empty() {
-            return Err(bad_request("text must be non-empty"));
-        }
-        if seen.encode_utf16().count() > 4096 {
-            return Err(bad_request("message is too long"));
-        }
+        let Formatted { raw, parse_mode, seen, entities } = formatted(params, "message is too long")?;
+        let buttons = buttons(params)?;
         let reply_to = self.reply_to(chat_id, params)?;
         let message_id = self.next_message;
         self.next_message += 1;
@@ -891,6 +1055,7 @@ impl State {
             raw,
             parse_mode,
             entities,
+            buttons,
             reply_to,
             thread_id,
             at,
@@ -909,6 +1074,71 @@ impl State {
         }
         Err(bad_request("message to be replied not found"))
     }
+}
+
+/// A text as it was given and as it is read.
+struct Formatted {
+    raw: String,
+    parse_mode: Option<String>,
+    seen: String,
+    entities: Vec<Entity>,
+}
+
+/// Reads `text` and what formats it. Its length is that of what is read.
+fn formatted(params: &Map<String, Value>, too_long: &str) -> Result<Formatted, Refused> {
+    let raw = text(params, "text").unwrap_or_default();
+    if raw.is_empty() {
+        return Err(bad_request("message text is empty"));
+    }
+    let parse_mode = text(params, "parse_mode").filter(|mode| !mode.is_empty());
+    let (seen, entities) = match parse_mode.as_deref().map(str::to_lowercase).as_deref() {
+        Some("html") => {
+            let parsed = telegram_html::parse(&raw);
+            let parsed = parsed.map_err(|complaint| bad_request(&format!("can't parse entities: {complaint}")))?;
+            (parsed.text, parsed.entities)
+        }
+        Some(_) => return Err(bad_request("unsupported parse_mode")),
+        None => (raw.clone(), entities(params, &raw)?),
+    };
+    let (seen, entities) = trimmed(&seen, entities);
+    if seen.is_empty() {
+        return Err(bad_request("text must be non-empty"));
+    }
+    if seen.encode_utf16().count() > 4096 {
+        return Err(bad_request(too_long));
+    }
+    Ok(Formatted { raw, parse_mode, seen, entities })
+}
+
+/// The rows of an inline keyboard, of which only buttons with data are known here.
+fn buttons(params: &Map<String, Value>) -> Result<Vec<Vec<(String, String)>>, Refused> {
+    let Some(markup) = structure(params, "reply_markup") else { return Ok(Vec::new()) };
+    let Some(Value::Array(rows)) = markup.get("inline_keyboard") else {
+        return Err(bad_request("object expected as reply markup"));
+    };
+    let button = |button: &Value| {
+        let field = |name: &str| button.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (label, data) = (field("text"), field("callback_data"));
+        if label.trim().is_empty() {
+            return Err(bad_request("can't parse inline keyboard button: Text must be non-empty"));
+        }
+        if !(1..=64).contains(&data.len()) {
+            return Err(bad_request("BUTTON_DATA_INVALID"));
+        }
+        Ok((label, data))
+    };
+    let mut read = Vec::new();
+    for row in rows {
+        let row = row.as_array().map(Vec::as_slice).unwrap_or_default();
+        if row.is_empty() || row.len() > 8 {
+            return Err(bad_request("can't parse inline keyboard: a row has 1 to 8 buttons"));
+        }
+        read.push(row.iter().map(button).collect::<Result<Vec<_>, _>>()?);
+    }
+    if read.iter().flatten().count() > 100 {
+        return Err(bad_request("REPLY_MARKUP_TOO_LONG"));
+    }
+    Ok(read)
 }
 
 /// The entities given as such. They must lie within the text, in UTF-16 units.
@@ -1110,6 +1340,110 @@ mod tests {
         );
         fake.mallory().blocks_the_bot();
         assert_eq!(call(&fake, "sendMessage", json!({"chat_id": 66, "text": "x"})).await["error_code"], 403);
+    }
+
+    fn keyboard(rows: &[&[(&str, &str)]]) -> Value {
+        let row = |row: &&[(&str, &str)]| -> Value {
+            row.iter().map(|(label, data)| json!({"text": label, "callback_data": data})).collect()
+        };
+        json!({"inline_keyboard": rows.iter().map(row).collect::<Vec<_>>()})
+    }
+
+    #[tokio::test]
+    async fn keyboards_are_as_strict_as_at_telegram() {
+        let fake = FakeTelegram::start().await;
+        let longest = "x".repeat(64);
+        let too_long = "x".repeat(65);
+        let nine = [("a", "b"); 9];
+        let eight: &[(&str, &str)] = &[("a", "b"); 8];
+        for (markup, refused) in [
+            (json!({"keyboard": []}), Some("object expected as reply markup")),
+            (keyboard(&[&[("", "y")]]), Some("can't parse inline keyboard button: Text must be non-empty")),
+            (keyboard(&[&[("Yes", "")]]), Some("BUTTON_DATA_INVALID")),
+            (keyboard(&[&[("Yes", &too_long)]]), Some("BUTTON_DATA_INVALID")),
+            (keyboard(&[&nine]), Some("can't parse inline keyboard: a row has 1 to 8 buttons")),
+            (keyboard(&[&[]]), Some("can't parse inline keyboard: a row has 1 to 8 buttons")),
+            (keyboard(&[eight; 13]), Some("REPLY_MARKUP_TOO_LONG")),
+            (keyboard(&[eight; 12]), None),
+            (keyboard(&[&[("Yes", &longest)], &[("No", "n")]]), None),
+        ] {
+            let answer = call(&fake, "sendMessage", json!({"chat_id": 7, "text": "x", "reply_markup": markup})).await;
+            let expected = refused.map_or(Value::Null, |refused| format!("Bad Request: {refused}").into());
+            assert_eq!(answer["description"], expected, "{markup}");
+        }
+        assert_eq!(fake.sent().last().unwrap().labels(), [["Yes"], ["No"]]);
+    }
+
+    #[tokio::test]
+    async fn editing_is_as_strict_as_at_telegram() {
+        let fake = FakeTelegram::start().await;
+        let asked = json!({"chat_id": 7, "text": "<b>Sure?</b>", "parse_mode": "HTML", "reply_markup": keyboard(&[&[("Yes", "y")]])});
+        let id = call(&fake, "sendMessage", asked.clone()).await["result"]["message_id"].as_i64().unwrap();
+        let own = fake.alice().says("mine").message_id;
+        let edit = async |fields: Value| {
+            let mut params = asked.clone();
+            params["message_id"] = id.into();
+            params.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            call(&fake, "editMessageText", params).await["description"].as_str().unwrap_or_default().to_owned()
+        };
+        let unmodified = edit(json!({})).await;
+        assert!(unmodified.starts_with("Bad Request: message is not modified: "), "{unmodified}");
+        for (fields, refused) in [
+            (json!({"message_id": 99}), "message to edit not found"),
+            (json!({"message_id": own}), "message can't be edited"),
+            (json!({"chat_id": 66}), "message to edit not found"),
+            (json!({"text": "a".repeat(4097)}), "MESSAGE_TOO_LONG"),
+            (json!({"text": "<b>"}), "can't parse entities: Can't find end tag corresponding to start tag \"b\""),
+            (json!({"reply_markup": keyboard(&[&[("Yes", "")]])}), "BUTTON_DATA_INVALID"),
+        ] {
+            assert_eq!(edit(fields.clone()).await, format!("Bad Request: {refused}"), "{fields}");
+        }
+        assert_eq!(edit(json!({"reply_markup": null})).await, "", "the keyboard is what changes");
+        assert_eq!(edit(json!({"text": "Yes", "reply_markup": null})).await, "");
+        let now = fake.alice().hears().await.unwrap();
+        assert_eq!((now.text.as_str(), now.buttons.len(), fake.unread().len()), ("Yes", 0, 0));
+        fake.delete(&now);
+        assert_eq!(edit(json!({"text": "again"})).await, "Bad Request: message to edit not found");
+    }
+
+    #[tokio::test]
+    async fn a_press_is_told_to_who_asks_for_presses_and_answered_once() {
+        let fake = FakeTelegram::start().await;
+        let alice = fake.alice();
+        let asked = json!({"chat_id": 7, "text": "Sure?", "reply_markup": keyboard(&[&[("Yes", "y")]])});
+        call(&fake, "sendMessage", asked).await;
+        let message = alice.hears().await.unwrap();
+        assert!(alice.begins_to_press(&message, "No").is_err());
+        assert!(fake.mallory().begins_to_press(&message, "Yes").is_err(), "it is in another chat");
+
+        let asks_for = async |kinds: &[&str]| call(&fake, "getUpdates", json!({"allowed_updates": kinds})).await;
+        asks_for(&["message"]).await;
+        let unheard = alice.begins_to_press(&message, "Yes").unwrap();
+        assert_eq!(unheard.update_id, None);
+        assert!(fake.answers(&unheard).await.is_err());
+        asks_for(&["message", "callback_query"]).await;
+        let press = alice.begins_to_press(&message, "Yes").unwrap();
+        let updates = asks_for(&[]).await["result"].clone();
+        assert_eq!(updates.as_array().map(Vec::len), Some(1), "the first never comes");
+        let query = &updates[0]["callback_query"];
+        assert_eq!((&query["data"], &query["from"]["id"]), (&json!("y"), &json!(7)));
+        assert_eq!(
+            (&query["message"]["message_id"], &query["message"]["from"]["is_bot"]),
+            (&json!(message.message_id), &json!(true))
+        );
+
+        let answer = async |id: &str, text: &str| {
+            let params = json!({"callback_query_id": id, "text": text});
+            call(&fake, "answerCallbackQuery", params).await["description"].as_str().unwrap_or_default().to_owned()
+        };
+        const TOO_OLD: &str = "Bad Request: query is too old and response timeout expired or query ID is invalid";
+        assert_eq!(answer(&press.query, &"x".repeat(201)).await, "Bad Request: MESSAGE_TOO_LONG");
+        assert_eq!(fake.toast(&press), None);
+        assert_eq!(answer(&press.query, "Approved.").await, "");
+        assert_eq!(fake.answers(&press).await.unwrap().as_deref(), Some("Approved."));
+        for id in [press.query.as_str(), "nonsense"] {
+            assert_eq!(answer(id, "").await, TOO_OLD);
+        }
     }
 
     #[tokio::test]

@@ -337,6 +337,8 @@ impl Town {
         }
         let unread: Vec<String> = self.telegram.unread().iter().map(ToString::to_string).collect();
         ensure!(unread.is_empty(), "the bot said more than was heard: {unread:#?}");
+        let unanswered = self.telegram.unanswered();
+        ensure!(unanswered.is_empty(), "presses were not answered: {unanswered:?}");
         ensure!(self.model.unused().is_empty(), "the model was to say more: {:#?}", self.model.unused());
         ensure!(self.model.problems().is_empty(), "the model was asked wrongly: {:#?}", self.model.problems());
         let errors = self.log.errors();

@@ -345,9 +345,19 @@ pub(in super::super) async fn sent_to(conn: &mut Conn, target: &ChatTarget, limi
         .rev()
         .map(|(id, part, reply_to, at)| {
             let part: Part = serde_json::from_str(&part)?;
-            Ok(SentPart { id: OutboxId(id), text: part.plain, reply_to, at })
+            Ok(SentPart { id: OutboxId(id), text: part.plain, buttons: part.buttons, reply_to, at })
         })
         .collect()
+}
+
+/// The platform's id of a part that was sent.
+pub(in super::super) async fn sent_id(conn: &mut Conn, id: OutboxId) -> Result<Option<String>> {
+    let found: Option<Option<String>> =
+        sqlx::query_scalar::<Db, _>("select platform_id from outbox where id = $1 and state = 'sent'")
+            .bind(id.0)
+            .fetch_optional(conn)
+            .await?;
+    Ok(found.flatten())
 }
 
 /// How many replies to a message of a chat are on their way or were sent.
