@@ -76,15 +76,15 @@ async fn accept_independent(tx: &mut Tx, offers: &[&Offer]) -> Result<Vec<Delive
 /// Records deliveries whose ids rise; those of them that were taken. A known row changes only where the delivery may come
 /// again: after a failure, or when it is forgotten.
 async fn upsert(tx: &mut Tx, rows: &[(i64, &Offer)]) -> Result<HashSet<i64>> {
-    const COLUMNS: usize = 9;
+    const COLUMNS: usize = 10;
     let now = tx.now();
     let mut taken = HashSet::with_capacity(rows.len());
     for run in runs(rows) {
         let sql = format!(
-            "insert into deliveries (id, route, delivery_id, body_hash, event, target, state, received_at, attempts) \
+            "insert into deliveries (id, route, delivery_id, body_hash, event, target, state, received_at, attempts, guarded) \
              values {} \
              on conflict (route, delivery_id) do update set id = excluded.id, body_hash = excluded.body_hash, \
-             event = excluded.event, target = excluded.target, state = excluded.state, error = null, \
+             event = excluded.event, target = excluded.target, state = excluded.state, guarded = excluded.guarded, error = null, \
              received_at = excluded.received_at, attempts = deliveries.attempts + 1 \
              where (deliveries.state = 'failed' and deliveries.body_hash = excluded.body_hash) \
              or (deliveries.state <> 'accepted' and deliveries.received_at < {})",
@@ -103,7 +103,8 @@ async fn upsert(tx: &mut Tx, rows: &[(i64, &Offer)]) -> Result<HashSet<i64>> {
                 .bind(text(&new.target))
                 .bind(first_state(&new.work))
                 .bind(now)
-                .bind(1_i64);
+                .bind(1_i64)
+                .bind(i64::from(new.replay_guard));
         }
         let count = query.bind(now.saturating_sub(KNOWN_FOR)).execute(&mut tx.conn).await?.rows_affected();
         if count == run.len() as u64 {
@@ -166,11 +167,11 @@ async fn refuse(tx: &mut Tx, new: &NewDelivery) -> Result<DeliveryAdmission> {
     Ok(if hash == new.body_hash { DeliveryAdmission::Duplicate } else { DeliveryAdmission::Conflict })
 }
 
-/// Whether the route has seen the body under another id that did not fail.
+/// Whether the route has seen the body under another id that did not fail, since it guards.
 async fn is_replay(tx: &mut Tx, new: &NewDelivery) -> Result<bool> {
     let since = tx.now().saturating_sub(KNOWN_FOR);
     let seen: Option<i64> = sqlx::query_scalar::<Db, _>(
-        "select id from deliveries where route = $1 and body_hash = $2 and delivery_id <> $3 and state <> 'failed' \
+        "select id from deliveries where route = $1 and body_hash = $2 and guarded = 1 and delivery_id <> $3 and state <> 'failed' \
          and received_at >= $4 limit 1",
     )
     .bind(text(&new.delivery.route))
