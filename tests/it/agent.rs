@@ -23,9 +23,8 @@ fn config(base_url: &str) -> config::Model {
         name: "fake-1".to_owned(),
         base_url: base_url.to_owned(),
         api_key: Some(SecretString::from(KEY)),
-        system_prompt: None,
         timeout: Duration::from_secs(3),
-        proxies: Proxies::default(),
+        ..config::Model::default()
     }
 }
 
