@@ -15,7 +15,7 @@ use super::http::{self, Http};
 use super::message::plain;
 use super::{About, Message, Model, ModelError, ModelReply, ModelRequest, OnDelta};
 use crate::config;
-use reply::Reply;
+pub(super) use reply::Reply;
 
 /// The environment variable that the configuration reads the key from.
 const KEY_VARIABLE: &str = "ANTHROPIC_API_KEY";

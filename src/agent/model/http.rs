@@ -308,6 +308,78 @@ mod tests {
         assert!(!quoted.contains("sk-"), "{quoted}");
     }
 
+    const CHAT: &str = concat!(
+        ": hello\r\n\r\n",
+        "data: {\"model\":\"m\",\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"Grüße 👋🏽\"}}]}\r\n\r\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":",
+        "{\"name\":\"read\",\"arguments\":\"{\\\"p\\\":\"}}]}}]}\r\n\r\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\" \\\"ü\\\"}\"}},",
+        "{\"index\":1,\"id\":\"b\",\"function\":{\"name\":\"list\",\"arguments\":\"{}\"}}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\n",
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,\"total_tokens\":3}}\n\ndata: [DONE]\n\n",
+    );
+    const MESSAGES: &str = concat!(
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":1}}}\n\n",
+        "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Grüße 👋🏽\"}}\n\n",
+        "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+        "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"read\",\"input\":{}}}\n\n",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"p\\\": \"}}\n\n",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"\\\"ü\\\"}\"}}\n\n",
+        "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":2,\"content_block\":{\"type\":\"tool_use\",\"id\":\"b\",\"name\":\"list\",\"input\":{}}}\n\n",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":2,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{}\"}}\n\n",
+        "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\"},\"usage\":{\"output_tokens\":2}}\n\n",
+        "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+    );
+
+    /// What becomes of a stream that arrives in these pieces: the answer, and what was shown of it.
+    fn read<R: Reading + Default>(pieces: Vec<Vec<u8>>) -> (ModelReply, String) {
+        let asked = Asked { model: "m", with_key: false, key_variable: "" };
+        let pieces = futures_util::stream::iter(pieces.into_iter().map(Ok::<_, std::convert::Infallible>));
+        let mut events = EventStream::new(pieces);
+        let (mut reply, mut shown) = (R::default(), String::new());
+        while let Some(Some(event)) = futures_util::FutureExt::now_or_never(events.next()) {
+            let event = event.unwrap();
+            shown.push_str(reply.take_event(&event.event, &event.data, asked).unwrap());
+        }
+        assert!(reply.has_ended());
+        (reply.into_reply(1).unwrap(), shown)
+    }
+
+    fn cut(text: &str, cuts: &[proptest::sample::Index]) -> Vec<Vec<u8>> {
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len())).collect();
+        cuts.sort_unstable();
+        let ends = cuts.iter().copied().chain([text.len()]);
+        let starts = std::iter::once(0).chain(cuts.iter().copied());
+        starts.zip(ends).map(|(start, end)| text.as_bytes()[start..end].to_vec()).collect()
+    }
+
+    #[test]
+    fn both_dialects_say_the_same() {
+        type Chat = super::super::openai::Reply;
+        type Messages = super::super::anthropic::Reply;
+        let (chat, shown) = read::<Chat>(vec![CHAT.into()]);
+        let (messages, shown_too) = read::<Messages>(vec![MESSAGES.into()]);
+        assert_eq!((chat.text.as_str(), shown.as_str(), shown_too.as_str()), ("Grüße 👋🏽", "Grüße 👋🏽", "Grüße 👋🏽"));
+        assert_eq!(chat.tool_calls.len(), 2);
+        assert_eq!(ModelReply { raw_usage: None, ..chat.clone() }, ModelReply { raw_usage: None, ..messages.clone() });
+        let bytes = |text: &str| text.bytes().map(|byte| vec![byte]).collect();
+        assert_eq!(read::<Chat>(bytes(CHAT)).0, chat);
+        assert_eq!(read::<Messages>(bytes(MESSAGES)).0, messages);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn how_a_stream_is_cut_never_changes_the_answer(
+            cuts in proptest::collection::vec(proptest::prelude::any::<proptest::sample::Index>(), 0..20),
+        ) {
+            type Chat = super::super::openai::Reply;
+            type Messages = super::super::anthropic::Reply;
+            proptest::prop_assert_eq!(read::<Chat>(cut(CHAT, &cuts)), read::<Chat>(vec![CHAT.into()]));
+            proptest::prop_assert_eq!(read::<Messages>(cut(MESSAGES, &cuts)), read::<Messages>(vec![MESSAGES.into()]));
+        }
+    }
+
     #[test]
     fn loopback_needs_no_proxy() {
         let is = |url: &str| is_loopback(&Url::parse(url).unwrap());

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::http::{self, Http};
 use super::{About, Message, Model, ModelError, ModelReply, ModelRequest, OnDelta};
 use crate::config;
-use reply::Reply;
+pub(super) use reply::Reply;
 
 /// The environment variable that the configuration reads the key from.
 const KEY_VARIABLE: &str = "OPENAI_API_KEY";

@@ -10,7 +10,7 @@ use super::super::{ModelError, ModelReply, Usage};
 
 /// An answer in the making.
 #[derive(Debug, Default)]
-pub(super) struct Reply {
+pub(in crate::agent::model) struct Reply {
     reply: ModelReply,
     calls: Calls,
     /// What was reported of the tokens: the beginning tells what was read, the end what was written.
