@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::fake_model::FakeModel;
+use crate::support::world::{MODEL_KEY, World, run_test};
 
 const KEY: &str = "sk-fake-4711";
 
@@ -939,4 +940,46 @@ async fn an_old_beginning_is_left_out_where_the_model_can_read_little() {
     assert_eq!(body["messages"], json!([{ "role": "user", "content": "two\n\nand now?" }]));
     assert_eq!(body["max_tokens"], 50);
     all_said(&model);
+}
+
+#[tokio::test]
+async fn a_chat_goes_on_with_the_next_model_and_the_log_names_it_once() {
+    let second = FakeModel::start().await;
+    second.says("Here I am.");
+    let fallback =
+        format!("fallback_providers: [{{provider: custom, model: second, base_url: '{}'}}]", second.base_url());
+    run_test(World::default().anthropic().setting(&fallback), async |t| {
+        t.model.says("Hello.").fails(402, &[], r#"{"type":"error","error":{"type":"billing_error"}}"#);
+        t.telegram.alice().says("hi");
+        assert_eq!(t.telegram.alice().hears().await?.text, "Hello.");
+        t.telegram.alice().says("still there?");
+        assert_eq!(t.telegram.alice().hears().await?.text, "Here I am.");
+        assert_eq!(t.model.requests()[0].api_key.as_deref(), Some(MODEL_KEY));
+        let asked = &second.requests()[0];
+        assert_eq!((asked.authorization.as_deref(), &asked.body["model"]), (None, &json!("second")));
+        assert_eq!(asked.body["messages"][1]["content"], "hi", "it is told what was said before");
+        t.log.shows("the next of fallback_providers is asked", 1).await?;
+        assert_eq!(t.log.text().matches("fallback=\"second\"").count(), 1, "{}", t.log.text());
+        all_said(&second);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_chat_is_answered_from_a_recording_written_by_hand() {
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("model.jsonl");
+    std::fs::write(
+        &file,
+        "{\"last\": {\"role\": \"user\", \"content\": \"hi\"}, \"reply\": {\"text\": \"Hello from before.\"}}\n",
+    )
+    .unwrap();
+    let replay = format!("model: {{provider: replay, replay: {}}}", file.display());
+    run_test(World::default().echo().setting(&replay), async |t| {
+        t.telegram.alice().says("hi");
+        assert_eq!(t.telegram.alice().hears().await?.text, "Hello from before.");
+        Ok(())
+    })
+    .await;
 }
