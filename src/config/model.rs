@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::build::{DAY, Secrets, is_placeholder, web_address};
 use super::settings::{Found, Origin, Settings, Wrong, shown, text, whole};
 use super::suggest::nearest;
-use super::yaml::{Entry, Node, Place, Value};
+use super::yaml::{Entry, Node, Value};
 use super::{Model, Provider, Severity};
 
 pub(super) const OPENAI_API: &str = "https://api.openai.com/v1";
@@ -206,13 +206,7 @@ fn provider(settings: &mut Settings, name: Option<&str>, has_server: bool, has_k
     }
     match name {
         Some("echo") => Provider::Echo,
-        _ if has_server || has_key => {
-            if mode == Some(Provider::Anthropic) && !has_server {
-                Provider::Anthropic
-            } else {
-                mode.unwrap_or(Provider::OpenAi)
-            }
-        }
+        _ if has_server || has_key => mode.unwrap_or(Provider::OpenAi),
         Some(_) => {
             let message = "a model is named, but there is neither a key nor a server for it";
             let suggestion = if settings.variable("ANTHROPIC_API_KEY").is_some_and(|key| !key.trim().is_empty()) {
@@ -256,7 +250,7 @@ impl Fallback<'_> {
     /// What is not written is as with `first`; its server and its key only where the provider is the same.
     fn model(&mut self, first: &Model, secrets: &mut Secrets) -> Option<Model> {
         let Some(entries) = self.node.entries() else {
-            self.tell(self.node.place, "", "a model is wanted here", "write it as `{provider: …, model: …}`");
+            self.tell(Severity::Error, "", "a model is wanted here", "write it as `{provider: …, model: …}`");
             return None;
         };
         self.warn_of_unknown_keys(entries);
@@ -276,7 +270,6 @@ impl Fallback<'_> {
         let first_given = self.settings.winner("model.provider").and_then(|found| text(&found.node).ok());
         let is_same = given.is_none() || given == first_given.map(|given| given.trim().to_ascii_lowercase());
         let is_asked_there = is_same && base_url.is_none();
-        let place = self.node.place;
         let provider = match named(given.as_deref()) {
             _ if is_asked_there && !matches!(first.provider, Provider::Echo | Provider::Replay) => {
                 mode.unwrap_or(first.provider)
@@ -286,17 +279,22 @@ impl Fallback<'_> {
                 mode.unwrap_or(Provider::OpenAi)
             }
             Named::Nothing | Named::Custom => {
-                self.tell(place, "", "nothing says where this model is asked", "set its `provider` or its `base_url`");
+                self.tell(
+                    Severity::Error,
+                    "",
+                    "nothing says where this model is asked",
+                    "set its `provider` or its `base_url`",
+                );
                 return None;
             }
             Named::Is(_) | Named::Unknown(_) => {
-                let message = "a fallback is asked at openai, anthropic or custom";
-                self.tell(place, "provider", message, COMPATIBLE);
+                let message = "it is not asked: a fallback is at openai, anthropic or custom";
+                self.tell(Severity::Warning, "provider", message, COMPATIBLE);
                 return None;
             }
         };
         let Some(name) = name else {
-            self.tell(place, "", "no model is named", "set its `model`");
+            self.tell(Severity::Error, "", "no model is named", "set its `model`");
             return None;
         };
         let variable = key_variable(provider == Provider::Anthropic);
@@ -310,11 +308,13 @@ impl Fallback<'_> {
             None => None,
         };
         if base_url.is_none() && api_key.is_none() && !is_asked_there {
-            self.tell(place, "", "its server needs a key", &format!("set {variable} in .env, or its `api_key`"));
+            let suggestion = format!("set {variable} in .env, or its `api_key`");
+            self.tell(Severity::Warning, "", "it is not asked: its server needs a key", &suggestion);
+            return None;
         }
         secrets.add_address(base_url.as_ref());
         secrets.add_secret(api_key.as_ref());
-        let here = if is_asked_there { first.base_url.clone() } else { own_server(provider).to_owned() };
+        let here = if is_asked_there { first.base_url.clone() } else { self.own_server(provider) };
         let timeout = self.read("timeout", |node| super::settings::seconds(node, 1.0, DAY));
         Some(Model {
             provider,
@@ -326,6 +326,13 @@ impl Fallback<'_> {
             proxies: first.proxies.clone(),
             ..Model::default()
         })
+    }
+
+    /// The server of a provider that needs no address, and to which the environment's key belongs.
+    fn own_server(&self, provider: Provider) -> String {
+        let address = self.settings.variable("OPENAI_BASE_URL").filter(|_| provider == Provider::OpenAi);
+        let address = address.and_then(|address| web_address(&Node::from_text(address)).ok());
+        address.unwrap_or_else(|| own_server(provider).to_owned())
     }
 
     fn warn_of_unknown_keys(&mut self, entries: &[Entry]) {
@@ -355,10 +362,11 @@ impl Fallback<'_> {
         }
     }
 
-    fn tell(&mut self, place: Place, key: &str, message: &str, suggestion: &str) {
+    /// About the entry, or about one of its keys.
+    fn tell(&mut self, severity: Severity, key: &str, message: &str, suggestion: &str) {
         let dot = if key.is_empty() { "" } else { "." };
-        let place = self.node.entry(key).map_or(place, |entry| entry.key_place);
+        let place = self.node.entry(key).map_or(self.node.place, |entry| entry.key_place);
         let path = format!("{}{dot}{key}", self.written);
-        self.settings.tell_in_file(Severity::Error, place, &path, message.to_owned(), Some(suggestion.to_owned()));
+        self.settings.tell_in_file(severity, place, &path, message.to_owned(), Some(suggestion.to_owned()));
     }
 }

@@ -1,6 +1,7 @@
 //! The effective configuration as people and programs read it, without its secrets.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use hookgate_adapters::AllowBots;
 use secrecy::SecretString;
@@ -81,8 +82,8 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("model.timeout", in_seconds(model.timeout)),
         ("model.max_tokens", json!(model.max_tokens)),
         ("model.context_length", json!(model.context_length)),
-        ("model.record", json!(model.record)),
-        ("model.replay", json!(model.replay)),
+        ("model.record", shown_file(model.record.as_deref())),
+        ("model.replay", shown_file(model.replay.as_deref())),
         ("fallback_providers", model.fallbacks.iter().map(fallback).collect()),
         ("allowed_users", json!(config.allowed.users)),
         ("allow_all_users", json!(config.allowed.all)),
@@ -145,6 +146,10 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("limits.tool_output_bytes", json!(limits.tool_output_bytes)),
     ]);
     values
+}
+
+fn shown_file(file: Option<&Path>) -> Value {
+    json!(file.map(|file| file.display().to_string()))
 }
 
 fn provider(model: &Model) -> &'static str {

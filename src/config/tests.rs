@@ -988,11 +988,11 @@ fn fallbacks_take_over_what_is_the_same_and_nothing_else() {
         ("fallback_providers: [{}]", "! config.yaml:2:22: fallback_providers[0]: no model is named"),
         (
             "fallback_providers: [{provider: anthropic, model: m}]",
-            "! config.yaml:2:22: fallback_providers[0]: its server needs a key (set ANTHROPIC_API_KEY in .env, or its `api_key`)",
+            "config.yaml:2:22: fallback_providers[0]: it is not asked: its server needs a key (set ANTHROPIC_API_KEY in .env, or its `api_key`)",
         ),
         (
             "fallback_providers: [{model: m, provider: antropic}]",
-            "! config.yaml:2:33: fallback_providers[0].provider: a fallback is asked at openai, anthropic or custom",
+            "config.yaml:2:33: fallback_providers[0].provider: it is not asked: a fallback is at openai, anthropic or custom",
         ),
         (
             "fallback_providers: [{model: m, api_key: '${NOPE}'}]",
