@@ -266,7 +266,12 @@ impl Fallback<'_> {
         });
         let mode = mode.flatten();
         let own_key = self.read("api_key", text).map(|key| SecretString::from(key.trim()));
-        let own_key = own_key.filter(|key| !key.expose_secret().is_empty() && !is_placeholder(key));
+        let own_key = own_key.filter(|key| !key.expose_secret().is_empty());
+        if own_key.as_ref().is_some_and(is_placeholder) {
+            let message = "this is a placeholder, not a key; it is not used";
+            self.tell(Severity::Warning, "api_key", message, "write it as `${NAME}`, with NAME in .env, or remove it");
+        }
+        let own_key = own_key.filter(|key| !is_placeholder(key));
         let first_given = self.settings.winner("model.provider").and_then(|found| text(&found.node).ok());
         let is_same = given.is_none() || given == first_given.map(|given| given.trim().to_ascii_lowercase());
         let is_asked_there = is_same && base_url.is_none();

@@ -1003,6 +1003,10 @@ fn fallbacks_take_over_what_is_the_same_and_nothing_else() {
             "config.yaml:2:33: fallback_providers[0].modle: unknown key `modle`; it has no effect (did you mean `model`?)",
         ),
         (
+            "fallback_providers: [{model: m, base_url: 'http://y', api_key: your-key}]",
+            "config.yaml:2:55: fallback_providers[0].api_key: this is a placeholder, not a key; it is not used",
+        ),
+        (
             "fallback_providers: [{model: m, base_url: x}]",
             "! config.yaml:2:43: fallback_providers[0].base_url: `x` is not an http or https address",
         ),
