@@ -70,8 +70,14 @@ fn whole_until(text: &str, least: usize) -> usize {
     seen.from.get(end).copied().unwrap_or(seen.whole)
 }
 
-/// From where a text can stay, of which the beginning is missing.
+/// From where a text can stay, of which the beginning is missing. That may be the beginning of an escape sequence.
 fn whole_from(text: &str) -> usize {
+    let after = |skipped: usize| Some(skipped + end_of_secret(&text[skipped..])?);
+    [Some(0), end_of_code(text), end_of_string(text)].into_iter().flatten().filter_map(after).max().unwrap_or(0)
+}
+
+/// Up to where a text begins with the end of a secret.
+fn end_of_secret(text: &str) -> Option<usize> {
     let seen = see(text);
     let mut start = 0;
     loop {
@@ -80,9 +86,26 @@ fn whole_from(text: &str) -> usize {
             part => start += part,
         }
     }
-    match start {
-        0 => 0,
-        start => seen.from.get(start).copied().unwrap_or(text.len()),
+    (start > 0).then(|| seen.from.get(start).copied().unwrap_or(text.len()))
+}
+
+/// Where a control sequence ends (ECMA-48 §5.4: parameters, intermediates, a final byte), if a text begins inside one.
+fn end_of_code(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = usize::from(bytes.first() == Some(&b'['));
+    at += bytes[at..].iter().take_while(|byte| matches!(byte, b'0'..=b'?')).count();
+    at += bytes[at..].iter().take_while(|byte| matches!(byte, b' '..=b'/')).count();
+    matches!(bytes.get(at)?, b'0'..=b'~').then_some(at + 1)
+}
+
+/// Where a control string (a title, a link) ends, if a text begins inside one. They are short, and on one line.
+fn end_of_string(text: &str) -> Option<usize> {
+    const LONGEST: usize = 4096;
+    let line = text.bytes().take(LONGEST).position(|byte| matches!(byte, b'\n' | 0x07 | 0x1b))?;
+    match &text.as_bytes()[line..] {
+        [0x07, ..] => Some(line + 1),
+        [0x1b, b'\\', ..] => Some(line + 2),
+        _ => None,
     }
 }
 
@@ -195,7 +218,8 @@ mod tests {
         let value = secret("Zq7-cut-by-the-cap-9x");
         let other = secret("the-cap-9xYYYYYY");
         let coloured: String = value.chars().map(|letter| format!("\x1b[1m{letter}")).collect();
-        for value in [&value, &coloured, &other] {
+        let linked = format!("\x1b]8;;https://example.org/?key={value}\x07{value}");
+        for value in [&value, &coloured, &other, &linked] {
             for cut in (0..=value.len()).filter(|cut| value.is_char_boundary(*cut)) {
                 let head = format!("before {}", &value[..cut]);
                 let shown = plain(&head[..whole_until(&head, SHORTEST_PART)]);
@@ -203,8 +227,8 @@ mod tests {
                 assert!(rest.len() < SHORTEST_PART, "{head:?}: {shown:?}");
                 let tail = format!("{} after", &value[cut..]);
                 let shown = plain(&tail[whole_from(&tail)..]);
-                // A cut escape sequence leaves a few characters.
-                let rest = shown.trim_end_matches("after").trim();
+                let rest = shown.trim_end_matches("after").trim().trim_end_matches("[redacted]");
+                // A cut escape sequence may leave a few characters of its own.
                 assert!(rest.len() < SHORTEST_PART + 3, "{tail:?}: {shown:?}");
             }
         }
