@@ -8,7 +8,8 @@
 //! - On Linux we are the subreaper of all we start: whoever leaves the group or the session, or loses its parent, still
 //!   hangs below the process or comes back to us as an orphan. Such an orphan is told apart by its process group, by the
 //!   variable `HOOKGATE_PROCESS_ID` in its environment, and if it has neither, by its birth: it is ended with the last
-//!   process that can have started it. Members are looked for until none is left. What we have adopted, we reap.
+//!   process that can have started it. Members are looked for until none is left. What we have adopted, we reap. What other
+//!   code in this process starts is left alone, as long as it stays in our session.
 //! - Elsewhere (macOS) the family is the process group: what left it with `setsid` survives.
 //!
 //! Out of reach everywhere: what another service starts on request (`at`, `systemd-run`, a container engine), a process of

@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Spec;
-use super::family::{self, Family, MARK};
+use super::family::{Family, MARK};
 
 /// How often a start is tried again while somebody still has the program open for writing, and how long we wait.
 const BUSY_TRIES: u32 = 10;
@@ -160,7 +160,7 @@ impl Child {
     pub(super) async fn end(mut self) {
         let Some(parts) = &mut self.parts else { return };
         if self.detach {
-            let _ = spawn_blocking(family::reap).await;
+            with(&parts.family, Family::let_live).await;
         } else {
             with(&parts.family, Family::kill).await;
         }

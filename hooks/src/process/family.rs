@@ -1,5 +1,6 @@
 //! Which processes belong to one we started, and how they are ended. See [`super`] for how they are found.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,7 +18,15 @@ const DETACHED: &str = "-detached";
 const LONGEST_KILL: Duration = Duration::from_secs(5);
 
 /// All families of this process: orphans come back to the process, whichever runner started them.
-static FAMILIES: Mutex<Families> = Mutex::new(Families { list: Vec::new(), starts: 0, detached: false });
+static FAMILIES: Mutex<Families> = Mutex::new(Families {
+    list: Vec::new(),
+    starts: 0,
+    detached: false,
+    detached_groups: VecDeque::new(),
+    seen: Vec::new(),
+});
+/// How many groups of detached families are remembered.
+const DETACHED_GROUPS: usize = 1000;
 
 struct Families {
     list: Vec<Entry>,
@@ -25,6 +34,10 @@ struct Families {
     starts: u64,
     /// Whether any family's members may outlive their leader.
     detached: bool,
+    /// The groups of ended families whose members may live on.
+    detached_groups: VecDeque<i32>,
+    /// Members that were seen: number and birth. Those that come back to us are ours to reap.
+    seen: Vec<(i32, u64)>,
 }
 
 struct Entry {
@@ -104,6 +117,12 @@ impl Family {
         }
     }
 
+    /// Lets those live that are left. They are reaped when they end.
+    pub(super) fn let_live(&self) {
+        let _ = table::members(self);
+        reap();
+    }
+
     /// Kills every member and waits until they are gone. Blocks for milliseconds, in the worst case for seconds.
     pub(super) fn kill(&self) {
         let begun = std::time::Instant::now();
@@ -118,7 +137,14 @@ impl Family {
 
 impl Drop for Family {
     fn drop(&mut self) {
-        families().list.retain(|entry| entry.id != self.id);
+        let mut families = families();
+        families.list.retain(|entry| entry.id != self.id);
+        if self.mark.ends_with(DETACHED) && self.leader > 0 {
+            families.detached_groups.push_back(self.leader);
+            if families.detached_groups.len() > DETACHED_GROUPS {
+                families.detached_groups.pop_front();
+            }
+        }
     }
 }
 
@@ -143,7 +169,7 @@ mod table {
     use std::sync::Once;
 
     use nix::sys::wait::{WaitPidFlag, waitpid};
-    use nix::unistd::{Pid, getpgrp};
+    use nix::unistd::{Pid, getpgrp, getsid};
 
     use super::{DETACHED, Family, MARK, families, our_marks};
 
@@ -153,6 +179,7 @@ mod table {
         pub(super) pid: i32,
         pub(super) parent: i32,
         pub(super) group: i32,
+        pub(super) session: i32,
         pub(super) born: u64,
         pub(super) has_ended: bool,
     }
@@ -176,8 +203,10 @@ mod table {
         let (before, rest) = (line.split_once(' ')?.0, line.rsplit_once(')')?.1);
         let mut fields = rest.split_ascii_whitespace();
         let has_ended = matches!(fields.next()?, "Z" | "X" | "x");
-        let (parent, group) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        Some(Stat { pid: before.parse().ok()?, parent, group, born: fields.nth(16)?.parse().ok()?, has_ended })
+        let mut number = || fields.next()?.parse().ok();
+        let (parent, group, session) = (number()?, number()?, number()?);
+        let born = fields.nth(15)?.parse().ok()?;
+        Some(Stat { pid: before.parse().ok()?, parent, group, session, born, has_ended })
     }
 
     /// Who has which children.
@@ -194,6 +223,10 @@ mod table {
             if fs::exists(format!("/proc/{own}/task/{own}/children")).unwrap_or(false) {
                 return Some(Self::Asked);
             }
+            Self::read()
+        }
+
+        fn read() -> Option<Self> {
             let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
             for entry in fs::read_dir("/proc").ok()?.flatten() {
                 let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
@@ -220,6 +253,10 @@ mod table {
         }
     }
 
+    fn own_session() -> i32 {
+        getsid(None).map_or(0, Pid::as_raw)
+    }
+
     fn own_pid() -> i32 {
         Pid::this().as_raw()
     }
@@ -229,13 +266,19 @@ mod table {
         let tree = Tree::new()?;
         let mut waiting: Vec<i32> =
             tree.children(own_pid()).into_iter().filter(|root| belongs(*root, family)).collect();
-        let (mut members, mut seen) = (Vec::new(), HashSet::new());
+        let (mut members, mut seen) = (Vec::<Stat>::new(), HashSet::new());
         while let Some(pid) = waiting.pop() {
             let Some(stat) = stat(pid).filter(|_| seen.insert(pid)) else { continue };
             // A process that has ended may still have threads, and these children.
             waiting.extend(tree.children(pid));
             if !stat.has_ended {
                 members.push(stat);
+            }
+        }
+        let mut families = families();
+        for member in members.iter().filter(|member| member.pid != family.leader) {
+            if !families.seen.contains(&(member.pid, member.born)) {
+                families.seen.push((member.pid, member.born));
             }
         }
         Some(members)
@@ -261,7 +304,9 @@ mod table {
             Some(mark) if mark == family.mark => true,
             // Of a family that has ended, found late.
             Some(mark) => mark.starts_with(our_marks()) && !mark.ends_with(DETACHED) && !is_alive(&mark),
-            // It wiped or hid its environment: ours if no other family can have borne it.
+            // It wiped or hid its environment: ours if no other family can have borne it. In our own session it may be what
+            // somebody else in this process has started.
+            None if stat.session == own_session() => false,
             None => {
                 let families = families();
                 let could = |born: u64| born <= stat.born;
@@ -285,32 +330,52 @@ mod table {
     pub(super) fn reap() {
         let before = families().starts;
         let Some(tree) = Tree::new() else { return };
-        let ours = getpgrp().as_raw();
-        let ended =
-            tree.children(own_pid()).into_iter().filter_map(stat).filter(|stat| stat.has_ended && stat.group != ours);
-        let ended: Vec<Stat> = ended.collect();
-        let families = families();
+        let ended: Vec<Stat> =
+            tree.children(own_pid()).into_iter().filter_map(stat).filter(|stat| stat.has_ended).collect();
+        let session = own_session();
+        let mut families = families();
         // A process that is being started is waited for by who starts it, and is not in the list yet.
         if families.starts != before || families.list.iter().any(|entry| entry.leader.is_none()) {
             return;
         }
-        for stat in ended {
-            if !families.list.iter().any(|entry| entry.leader == Some(stat.pid)) {
-                let _ = waitpid(Pid::from_raw(stat.pid), Some(WaitPidFlag::WNOHANG));
-            }
+        let leads = |pid: i32| families.list.iter().any(|entry| entry.leader == Some(pid));
+        let is_adopted = |stat: &Stat| {
+            !leads(stat.pid)
+                && (stat.session != session
+                    || leads(stat.group)
+                    || families.detached_groups.contains(&stat.group)
+                    || families.seen.contains(&(stat.pid, stat.born)))
+        };
+        for stat in ended.iter().filter(|stat| is_adopted(stat)) {
+            let _ = waitpid(Pid::from_raw(stat.pid), Some(WaitPidFlag::WNOHANG));
         }
+        families.seen.retain(|(pid, born)| stat(*pid).is_some_and(|stat| stat.born == *born));
     }
 
     #[cfg(test)]
     mod tests {
+        use super::*;
+
         #[test]
         fn a_line_of_stat_is_read_whatever_the_process_is_called() {
-            let rest = "1 42 42 0 -1 4194560 96 0 0 0 0 0 0 0 20 0 1 0 98765 2342912 128";
-            let stat = super::parse(&format!("42 (a) Z (b c) S {rest}")).unwrap();
-            assert_eq!((stat.pid, stat.parent, stat.group, stat.born, stat.has_ended), (42, 1, 42, 98765, false));
-            assert!(super::parse(&format!("42 (x) Z {rest}")).unwrap().has_ended);
-            assert_eq!(super::parse("42 (x"), None);
-            assert!(super::stat(super::own_pid()).unwrap().born > 0);
+            let rest = "1 43 44 0 -1 4194560 96 0 0 0 0 0 0 0 20 0 1 0 98765 2342912 128";
+            let stat = parse(&format!("42 (a) Z (b c) S {rest}")).unwrap();
+            let numbers = (stat.pid, stat.parent, stat.group, stat.session, stat.born);
+            assert_eq!((numbers, stat.has_ended), ((42, 1, 43, 44, 98765), false));
+            assert!(parse(&format!("42 (x) Z {rest}")).unwrap().has_ended);
+            assert_eq!(parse("42 (x"), None);
+            assert!(super::stat(own_pid()).unwrap().born > 0);
+        }
+
+        #[test]
+        fn children_are_found_also_where_the_kernel_does_not_list_them() {
+            let mut child = std::process::Command::new("sleep").arg("300").spawn().unwrap();
+            let pid = i32::try_from(child.id()).unwrap();
+            for tree in [Tree::Asked, Tree::read().unwrap()] {
+                assert!(tree.children(own_pid()).contains(&pid));
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
         }
     }
 }

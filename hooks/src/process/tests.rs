@@ -232,11 +232,31 @@ async fn the_family_of_another_run_is_left_alone() {
     let long = processes.start(sh(script).cwd(dir.path()), 100).await.unwrap();
     let pids = pids(&file, 1).await;
     for _ in 0..10 {
-        processes.run(sh("(setsid sleep 300 &)")).await.unwrap();
+        processes.run(sh("(setsid sleep 300 > /dev/null 2>&1 &)")).await.unwrap();
     }
     assert!(lives(pids[0]) && long.ended().is_none());
     drop(long);
     gone(&pids).await;
+}
+
+/// Code that embeds the library, or a test, may start processes of its own.
+#[tokio::test]
+async fn what_others_in_this_process_start_is_left_alone() {
+    use std::os::unix::process::CommandExt as _;
+    let mut command = std::process::Command::new("sh");
+    let mut other =
+        command.args(["-c", "read line"]).process_group(0).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let processes = Processes::new(1);
+    let some = async || {
+        for _ in 0..5 {
+            processes.run(sh("(sleep 300 > /dev/null 2>&1 &)")).await.unwrap();
+        }
+    };
+    some().await;
+    assert_eq!(other.try_wait().unwrap(), None);
+    drop(other.stdin.take());
+    some().await;
+    assert_eq!(other.wait().unwrap().code(), Some(1));
 }
 
 #[tokio::test]

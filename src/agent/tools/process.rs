@@ -93,7 +93,7 @@ impl BackgroundProcesses {
             StartError::NoPlace(limit) => ToolError::Failed(format!(
                 "{limit} processes run in the background in all sessions, more may not; try again later"
             )),
-            error => not_started(error),
+            error => not_started(&error),
         })?;
         *number += 1;
         let entry = Entry {

@@ -121,7 +121,7 @@ impl Tool for Terminal {
         }
         let limit = timeout(call, self.settings.default_timeout, self.settings.longest_timeout)?;
         let finished = tokio::select! {
-            finished = self.processes.run(spec.deadline(limit)) => finished.map_err(not_started)?,
+            finished = self.processes.run(spec.deadline(limit)) => finished.map_err(|error| not_started(&error))?,
             () = call.turn.stop.cancelled() => return Err(ToolError::Failed("the turn was interrupted".to_owned())),
         };
         let (exit_code, output) = self.output(call, command, &finished).await;
@@ -170,7 +170,7 @@ fn cwd(call: &ToolCall<'_>) -> Result<PathBuf, ToolError> {
     Ok(in_home.unwrap_or_else(|| call.turn.cwd.join(cwd)))
 }
 
-pub(super) fn not_started(error: StartError) -> ToolError {
+pub(super) fn not_started(error: &StartError) -> ToolError {
     ToolError::Failed(error.to_string())
 }
 
