@@ -32,8 +32,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout_at};
 
 pub use background::{Background, Ended, Unread};
@@ -149,14 +150,10 @@ impl Processes {
     fn adopt(&self) {
         self.inner.reaper.get_or_init(|| {
             tokio::spawn(async {
-                #[cfg(target_os = "linux")]
-                {
-                    use tokio::signal::unix::{SignalKind, signal};
-                    let Ok(mut ended) = signal(SignalKind::child()) else { return };
-                    while ended.recv().await.is_some() {
-                        sleep(REAP_PAUSE).await;
-                        let _ = tokio::task::spawn_blocking(family::reap).await;
-                    }
+                let Ok(mut ended) = signal(SignalKind::child()) else { return };
+                while ended.recv().await.is_some() {
+                    sleep(REAP_PAUSE).await;
+                    let _ = spawn_blocking(family::reap).await;
                 }
             })
         });

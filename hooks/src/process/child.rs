@@ -151,7 +151,8 @@ impl Child {
                 };
                 let _ = timeout(grace, gone).await;
             }
-            with(family, Family::kill).await;
+            // Reaped while it is killed: elsewhere than on Linux it counts as alive until then.
+            let _ = tokio::join!(with(family, Family::kill), timeout(LONGEST_REAP, parts.process.wait()));
         }
         timeout(LONGEST_REAP, self.wait()).await.unwrap_or(Exit::Signal(Signal::SIGKILL as i32))
     }

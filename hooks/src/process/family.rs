@@ -37,6 +37,7 @@ struct Families {
     /// The groups of ended families whose members may live on.
     detached_groups: VecDeque<i32>,
     /// Members that were seen: number and birth. Those that come back to us are ours to reap.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "without /proc nobody is seen"))]
     seen: Vec<(i32, u64)>,
 }
 
@@ -86,14 +87,15 @@ impl Family {
         self.mark.clone().into()
     }
 
-    /// Sends a signal to every member. How many of them were alive.
+    /// Sends a signal to every member. How many of them were alive, as far as we can tell.
     pub(super) fn signal(&self, signal: Signal) -> usize {
         if self.leader <= 0 {
             return 0;
         }
         let Some(members) = table::members(self) else {
-            // Without /proc there is the group alone.
-            return usize::from(killpg(Pid::from_raw(self.leader), signal).is_ok());
+            // Without /proc there is the group alone, and no telling the living from those that wait to be reaped.
+            let _ = killpg(Pid::from_raw(self.leader), signal);
+            return 0;
         };
         let ours = nix::unistd::getpgrp().as_raw();
         let mut groups: Vec<i32> = members.iter().map(|member| member.group).filter(|group| *group != ours).collect();
