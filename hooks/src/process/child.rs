@@ -22,7 +22,7 @@ use super::family::{Family, MARK};
 const BUSY_TRIES: u32 = 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// How long we wait for a process after SIGKILL before that is left to the background.
-const LONGEST_REAP: Duration = Duration::from_secs(5);
+const LONGEST_REAP: Duration = Duration::from_secs(2);
 /// How often we look whether the members of a family have obeyed SIGTERM.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -107,6 +107,7 @@ pub(super) struct Child {
     parts: Option<Parts>,
     pub(super) started: Instant,
     detach: bool,
+    is_stopped: bool,
 }
 
 struct Parts {
@@ -139,22 +140,23 @@ impl Child {
 
     /// Ends the whole family, the polite way first where there is a grace.
     pub(super) async fn stop(&mut self, grace: Duration) -> Exit {
-        if let Some(parts) = &mut self.parts {
-            let family = &parts.family;
-            if grace > Duration::ZERO {
-                with(family, |family| family.signal(Signal::SIGTERM)).await;
-                let gone = async {
-                    let _ = parts.process.wait().await;
-                    while with(family, Family::is_alive).await == Some(true) {
-                        sleep(LOOK_AGAIN).await;
-                    }
-                };
-                let _ = timeout(grace, gone).await;
-            }
-            // Reaped while it is killed: elsewhere than on Linux it counts as alive until then.
-            let _ = tokio::join!(with(family, Family::kill), timeout(LONGEST_REAP, parts.process.wait()));
+        const KILLED: Exit = Exit::Signal(Signal::SIGKILL as i32);
+        let Some(parts) = &mut self.parts else { return KILLED };
+        let family = &parts.family;
+        if grace > Duration::ZERO {
+            with(family, |family| family.signal(Signal::SIGTERM)).await;
+            let gone = async {
+                let _ = parts.process.wait().await;
+                while with(family, Family::is_alive).await == Some(true) {
+                    sleep(LOOK_AGAIN).await;
+                }
+            };
+            let _ = timeout(grace, gone).await;
         }
-        timeout(LONGEST_REAP, self.wait()).await.unwrap_or(Exit::Signal(Signal::SIGKILL as i32))
+        // Reaped while it is killed: elsewhere than on Linux it counts as alive until then.
+        let (_, reaped) = tokio::join!(with(family, Family::kill), timeout(LONGEST_REAP, parts.process.wait()));
+        self.is_stopped = true;
+        reaped.ok().and_then(Result::ok).map_or(KILLED, Exit::from)
     }
 
     /// Kills what an ended process leaves behind, unless that may live.
@@ -162,7 +164,7 @@ impl Child {
         let Some(parts) = &mut self.parts else { return };
         if self.detach {
             with(&parts.family, Family::let_live).await;
-        } else {
+        } else if !self.is_stopped {
             with(&parts.family, Family::kill).await;
         }
         // What has not ended is left to our drop.
@@ -175,7 +177,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         let Some(Parts { mut process, family, place }) = self.parts.take() else { return };
-        // At once, for there may be no later: the second time for what was born during the first.
+        // At once although it reads `/proc`, for there may be no later: the second time for what was born meanwhile.
         if family.signal(Signal::SIGKILL) > 0 {
             family.signal(Signal::SIGKILL);
         }
@@ -227,7 +229,7 @@ fn start(spec: &Spec, with_stdin: bool, place: OwnedSemaphorePermit) -> Result<(
         family.started(leader);
     }
     let parts = Parts { process, family: Arc::new(family), place };
-    Ok((Child { parts: Some(parts), started: Instant::now(), detach: spec.detach }, pipes))
+    Ok((Child { parts: Some(parts), started: Instant::now(), detach: spec.detach, is_stopped: false }, pipes))
 }
 
 fn command(spec: &Spec) -> Result<Command, StartError> {

@@ -14,8 +14,8 @@ use nix::unistd::Pid;
 pub const MARK: &str = "HOOKGATE_PROCESS_ID";
 /// The mark of a family whose members may outlive the process that was started ends in this.
 const DETACHED: &str = "-detached";
-/// How long we try to end what SIGKILL does not end at once (a process stuck in the kernel).
-const LONGEST_KILL: Duration = Duration::from_secs(5);
+/// How long we try to end what SIGKILL does not end: a process stuck in the kernel, or of another user.
+const LONGEST_KILL: Duration = Duration::from_secs(2);
 
 /// All families of this process: orphans come back to the process, whichever runner started them.
 static FAMILIES: Mutex<Families> = Mutex::new(Families {
