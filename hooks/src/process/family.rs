@@ -1,6 +1,6 @@
 //! Which processes belong to one we started, and how they are ended. See [`super`] for how they are found.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -97,15 +97,14 @@ impl Family {
             let _ = killpg(Pid::from_raw(self.leader), signal);
             return 0;
         };
-        let ours = nix::unistd::getpgrp().as_raw();
-        let mut groups: Vec<i32> = members.iter().map(|member| member.group).filter(|group| *group != ours).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        // A group is signalled at once, also the member that is being born now.
-        for group in groups.into_iter().filter(|group| *group > 1) {
-            let _ = killpg(Pid::from_raw(group), signal);
+        // A group that a member leads is signalled as a whole, with the member that is being born now. Others may have joined
+        // a group of somebody else.
+        let groups: HashSet<i32> = members.iter().map(|member| member.group).collect();
+        let leaders: HashSet<i32> = members.iter().map(|member| member.pid).chain([self.leader]).collect();
+        for group in groups.intersection(&leaders) {
+            let _ = killpg(Pid::from_raw(*group), signal);
         }
-        for member in members.iter().filter(|member| member.group == ours) {
+        for member in members.iter().filter(|member| !leaders.contains(&member.group)) {
             let _ = kill(Pid::from_raw(member.pid), signal);
         }
         members.len()
@@ -129,7 +128,14 @@ impl Family {
     pub(super) fn kill(&self) {
         let begun = std::time::Instant::now();
         let mut pause = Duration::from_millis(1);
-        while self.signal(Signal::SIGKILL) > 0 && begun.elapsed() < LONGEST_KILL {
+        let mut empty_looks = 0;
+        // Somebody may change parents while we look, and be missed: only the second empty look counts.
+        while empty_looks < 2 && begun.elapsed() < LONGEST_KILL {
+            if self.signal(Signal::SIGKILL) == 0 {
+                empty_looks += 1;
+                continue;
+            }
+            empty_looks = 0;
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
