@@ -1,6 +1,7 @@
 //! One question to its final answer: [`Agent::run_turn`]. Knows models and the hooks around them, and nothing of chats,
 //! stores or delivery.
 
+mod asking;
 mod attempts;
 pub mod model;
 mod prompt;
@@ -16,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 use crate::config;
 use crate::session::{Remembered, TurnStatus};
 
+use asking::Asking;
 pub use attempts::Attempts;
-use model::{Model, ModelError, ModelReply, ModelRequest};
-use turn::{Call, Turn, TurnEnd};
+use model::{Model, ModelReply, ModelRequest};
+use turn::{Turn, TurnEnd};
 
 /// What a turn is given.
 #[derive(Debug, Clone)]
@@ -61,21 +63,30 @@ pub enum TurnOutcome {
 
 /// Runs turns, any number at a time.
 pub struct Agent {
-    model: Arc<dyn Model>,
+    /// The one that is asked first, and those that are asked where it fails.
+    models: Vec<Arc<dyn Model>>,
     hooks: Arc<Registry>,
     system_prompt: String,
     attempts: Attempts,
+    /// What the models can read at once, in tokens; the history is shortened to it.
+    context_length: Option<u32>,
 }
 
 /// Whether the model's server is there and takes the key; one sentence if not.
 pub(crate) async fn reach_model(model: &config::Model, at_most: Duration) -> Result<(), String> {
-    model::OpenAi::new(model).map_err(|error| format!("{error:#}"))?.reach(at_most).await
+    model::reach(model, at_most).await
 }
 
 impl Agent {
     /// An agent that asks `model`, with the default system prompt and the default [`Attempts`].
     pub fn new(model: Arc<dyn Model>, hooks: Arc<Registry>) -> Self {
-        Self { model, hooks, system_prompt: prompt::DEFAULT.to_owned(), attempts: Attempts::default() }
+        Self {
+            models: vec![model],
+            hooks,
+            system_prompt: prompt::DEFAULT.to_owned(),
+            attempts: Attempts::default(),
+            context_length: None,
+        }
     }
 
     /// The agent that `model` in the configuration describes.
@@ -83,7 +94,11 @@ impl Agent {
     /// # Errors
     /// When the settings can never work; the sentence names the key of the configuration.
     pub fn from_config(model: &config::Model, hooks: Arc<Registry>) -> anyhow::Result<Self> {
-        let agent = Self::new(model::from_config(model)?, hooks);
+        let mut all = model::all_from_config(model)?.into_iter();
+        let first = all.next().expect("the model itself is always among them");
+        let mut agent = Self::new(first, hooks);
+        agent.models.extend(all);
+        agent.context_length = model.context_length;
         Ok(match &model.system_prompt {
             Some(prompt) => agent.with_system_prompt(prompt.clone()),
             None => agent,
@@ -113,7 +128,8 @@ impl Agent {
         partial: &(dyn Fn(&str) + Send + Sync),
         stop: &CancellationToken,
     ) -> TurnOutcome {
-        let turn = Turn { request: &request, about: self.model.about() };
+        let mut asking = Asking::new(&self.models, &self.hooks, self.attempts);
+        let turn = Turn { request: &request, about: asking.about() };
         if request.is_first_turn {
             self.hooks.emit(&Event::ON_SESSION_START, || turn.session_start());
         }
@@ -121,8 +137,9 @@ impl Agent {
         let outcome = tokio::select! {
             biased;
             () = stop.cancelled() => TurnOutcome::Interrupted,
-            outcome = Box::pin(self.answer(turn, partial)) => outcome,
+            outcome = Box::pin(self.answer(turn, &mut asking, partial)) => outcome,
         };
+        end.turn.about = asking.about();
         end.status = match outcome {
             TurnOutcome::Answer(_) => TurnStatus::Completed,
             TurnOutcome::Failed { .. } => TurnStatus::Failed,
@@ -132,7 +149,12 @@ impl Agent {
     }
 
     /// From the question to the answer, with the hooks between.
-    async fn answer(&self, turn: Turn<'_>, partial: &(dyn Fn(&str) + Send + Sync)) -> TurnOutcome {
+    async fn answer<'a>(
+        &self,
+        turn: Turn<'a>,
+        asking: &mut Asking<'a>,
+        partial: &(dyn Fn(&str) + Send + Sync),
+    ) -> TurnOutcome {
         let mut question = turn.request.text.clone();
         match self.hooks.ask(&Event::PRE_LLM_CALL, || turn.pre_llm_call()).await {
             Directive::Context(context) => {
@@ -148,16 +170,22 @@ impl Agent {
                 cause: "the question is blank".to_owned(),
             };
         }
+        let mut messages = prompt::conversation(&turn.request.history, &question);
+        if let Some(tokens) = self.context_length {
+            prompt::shorten(&mut messages, &self.system_prompt, tokens);
+        }
         let request = ModelRequest {
             system: self.system_prompt.clone(),
-            messages: prompt::conversation(&turn.request.history, &question),
+            messages,
             plain_text: turn.request.plain_text.clone(),
+            ..ModelRequest::default()
         };
         self.hooks.emit(&Event::AGENT_STEP, || turn.first_step());
-        let reply = match self.ask_model(turn, &request, partial).await {
+        let reply = match asking.ask(turn, &request, partial).await {
             Ok(reply) => reply,
             Err(error) => return TurnOutcome::Failed { for_user: error.for_user, cause: error.cause },
         };
+        let turn = Turn { about: asking.about(), ..turn };
         if hookgate_adapters::is_blank(&reply.text) {
             return said_nothing(&reply);
         }
@@ -172,49 +200,6 @@ impl Agent {
         };
         self.hooks.emit(&Event::POST_LLM_CALL, || turn.post_llm_call(&answer));
         TurnOutcome::Answer(answer)
-    }
-
-    /// Asks until there is a reply, or another attempt would not help or is not allowed.
-    async fn ask_model(
-        &self,
-        turn: Turn<'_>,
-        request: &ModelRequest,
-        partial: &(dyn Fn(&str) + Send + Sync),
-    ) -> Result<ModelReply, ModelError> {
-        let mut attempt = 1;
-        loop {
-            let body = || self.model.body(request);
-            let call = Call::start(turn);
-            self.hooks.emit(&Event::PRE_API_REQUEST, || call.pre_api_request(&body()));
-            let mut so_far = String::new();
-            let mut on_delta = |piece: &str| {
-                so_far.push_str(piece);
-                partial(&so_far);
-            };
-            let error = match self.model.complete(request, &mut on_delta).await {
-                Ok(reply) => {
-                    self.hooks.emit(&Event::POST_API_REQUEST, || call.post_api_request(&reply, &body()));
-                    return Ok(reply);
-                }
-                Err(error) => error,
-            };
-            self.hooks.emit(&Event::API_REQUEST_ERROR, || {
-                call.api_request_error(&error, attempt - 1, self.attempts.retries, &body())
-            });
-            let Some(wait) = self.attempts.wait(attempt, &error) else { return Err(error) };
-            tracing::warn!(
-                session_id = turn.request.session_id,
-                turn_id = turn.request.turn_id,
-                attempt,
-                reason = error.reason.as_str(),
-                status = error.status,
-                cause = error.cause,
-                wait_ms = wait.as_millis(),
-                "The model did not answer; it is asked again."
-            );
-            tokio::time::sleep(wait).await;
-            attempt += 1;
-        }
     }
 }
 

@@ -331,7 +331,8 @@ fn telegram_adapter(
 fn model_name(config: &Config) -> String {
     match config.model.provider {
         Provider::Echo => "echo".into(),
-        Provider::OpenAi => config.model.name.clone(),
+        Provider::Replay => "replay".into(),
+        Provider::OpenAi | Provider::Anthropic => config.model.name.clone(),
     }
 }
 

@@ -8,6 +8,7 @@ mod env_file;
 mod expand;
 mod home;
 mod keys;
+mod model;
 mod proxies;
 mod schema;
 mod settings;
@@ -160,14 +161,14 @@ pub struct Limits {
     pub tool_output_bytes: usize,
 }
 
-/// `model`.
+/// `model`, or one of `fallback_providers`.
 #[derive(Debug, Clone)]
 pub struct Model {
-    /// Which wire dialect.
+    /// Which wire dialect; of `provider` and `api_mode` together.
     pub provider: Provider,
     /// `model.default`: the model's name, as the provider writes it.
     pub name: String,
-    /// With or without `/chat/completions`.
+    /// With or without `/chat/completions`, or `/v1/messages`.
     pub base_url: String,
     /// The key; may be missing for local servers.
     pub api_key: Option<SecretString>,
@@ -175,8 +176,38 @@ pub struct Model {
     pub system_prompt: Option<String>,
     /// `model.timeout`: seconds without a byte from the model before the attempt counts as failed; 120.
     pub timeout: Duration,
+    /// `model.max_tokens`: the longest answer, in tokens.
+    pub max_tokens: Option<u32>,
+    /// `model.context_length`: how much the model can read at once, in tokens.
+    pub context_length: Option<u32>,
+    /// `model.record`: where exchanges are kept.
+    pub record: Option<PathBuf>,
+    /// `model.replay`: the file that `provider: replay` answers from.
+    pub replay: Option<PathBuf>,
     /// The same as [`Config::proxies`].
     pub proxies: Proxies,
+    /// `fallback_providers`: asked in order where this one fails; they have none themselves.
+    pub fallbacks: Vec<Model>,
+}
+
+impl Default for Model {
+    /// The built-in echo, which needs nothing.
+    fn default() -> Self {
+        Self {
+            provider: Provider::Echo,
+            name: String::new(),
+            base_url: String::new(),
+            api_key: None,
+            system_prompt: None,
+            timeout: Duration::from_secs(120),
+            max_tokens: None,
+            context_length: None,
+            record: None,
+            replay: None,
+            proxies: Proxies::default(),
+            fallbacks: Vec::new(),
+        }
+    }
 }
 
 /// The built-in dialects.
@@ -184,8 +215,12 @@ pub struct Model {
 pub enum Provider {
     /// Answers with the text it was given; needs nothing.
     Echo,
-    /// Any OpenAI-compatible server (`openai`, `custom`).
+    /// Any OpenAI-compatible server (`openai`, `custom`; `api_mode: chat_completions`).
     OpenAi,
+    /// Anthropic, or a server that speaks its Messages (`api_mode: anthropic_messages`).
+    Anthropic,
+    /// Answers from a recording.
+    Replay,
 }
 
 /// Where the Bot API is and how it is reached.

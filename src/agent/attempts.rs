@@ -1,4 +1,4 @@
-//! How often and when a model is asked again. The only place that retries: dialects make single attempts.
+//! How often and when a model is asked again. Dialects make single attempts.
 
 use std::time::Duration;
 

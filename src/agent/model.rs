@@ -1,32 +1,76 @@
 //! What a model is to the agent: a conversation goes in, an answer comes out in pieces. Nothing here knows a wire format;
 //! each dialect below does, and each says of its failures whether another attempt may help.
 
+mod anthropic;
+mod body;
+mod calls;
 mod echo;
+mod http;
+mod message;
 mod openai;
+mod recording;
 mod refusal;
+mod replay;
 mod retry_after;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config;
-use crate::session::Role;
 
+pub use anthropic::Anthropic;
 pub use echo::Echo;
+pub use message::{Message, RequestedCall, ToolResult, ToolSpec, Usage};
 pub use openai::OpenAi;
+pub use recording::Recording;
+pub use replay::Replay;
 
-/// The built-in model that `model` in the configuration asks for.
+/// The models that the configuration names: the one of `model`, then those of `fallback_providers`, in order.
 ///
 /// # Errors
-/// When the address, the name or the key can never work; the sentence names the key of the configuration.
-pub fn from_config(model: &config::Model) -> anyhow::Result<Arc<dyn Model>> {
+/// When an address, a name or a key can never work, or a file of recordings cannot be used; the sentence names the key of
+/// the configuration.
+pub fn all_from_config(model: &config::Model) -> anyhow::Result<Vec<Arc<dyn Model>>> {
+    let mut all = Vec::with_capacity(1 + model.fallbacks.len());
+    all.push(from_config(model)?);
+    for (number, fallback) in (1..).zip(&model.fallbacks) {
+        all.push(from_config(fallback).with_context(|| format!("fallback_providers, entry {number}"))?);
+    }
+    let Some(path) = &model.record else { return Ok(all) };
+    let keys = std::iter::once(model).chain(&model.fallbacks).filter_map(|model| model.api_key.clone()).collect();
+    let file = recording::File::open(path, keys)
+        .with_context(|| format!("model.record: cannot write to {}", path.display()))?;
+    let file = Arc::new(file);
+    let recorded = all.into_iter().map(|model| Arc::new(Recording::new(model, Arc::clone(&file))) as Arc<dyn Model>);
+    Ok(recorded.collect())
+}
+
+fn from_config(model: &config::Model) -> anyhow::Result<Arc<dyn Model>> {
     Ok(match model.provider {
         config::Provider::Echo => Arc::new(Echo::default()),
         config::Provider::OpenAi => Arc::new(OpenAi::new(model)?),
+        config::Provider::Anthropic => Arc::new(Anthropic::new(model)?),
+        config::Provider::Replay => Arc::new(Replay::new(model)?),
     })
+}
+
+/// Whether the server of `model` is there and takes the key, by the list of its models, which costs nothing.
+///
+/// # Errors
+/// One sentence that says what to do.
+pub(super) async fn reach(model: &config::Model, at_most: Duration) -> Result<(), String> {
+    let unusable = |error| format!("{error:#}");
+    match model.provider {
+        config::Provider::Echo => Ok(()),
+        config::Provider::OpenAi => OpenAi::new(model).map_err(unusable)?.reach(at_most).await,
+        config::Provider::Anthropic => Anthropic::new(model).map_err(unusable)?.reach(at_most).await,
+        config::Provider::Replay => Replay::new(model).map(drop).map_err(unusable),
+    }
 }
 
 /// Is given each new piece of an answer.
@@ -42,7 +86,7 @@ pub trait Model: Send + Sync {
     fn body(&self, request: &ModelRequest) -> Value;
 
     /// One attempt, without retries. `on_delta` is given each new piece of the answer as it arrives; an attempt that
-    /// fails may have given some. The reply's text is all pieces joined.
+    /// fails may have given some. The reply's text is all pieces joined; calls of tools come with the reply alone.
     ///
     /// # Errors
     /// [`ModelError`]: no usable answer came of this attempt.
@@ -52,47 +96,50 @@ pub trait Model: Send + Sync {
 /// Who answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
-    /// `echo`, `openai`.
+    /// `echo`, `openai`, `anthropic`, `replay`.
     pub provider: &'static str,
     /// The model's name, as the provider writes it.
     pub name: String,
     /// Where it is asked, without credentials and query; empty when it needs no address.
     pub base_url: String,
-    /// The wire dialect, by the reference's word for it: `chat_completions`.
+    /// The wire dialect, by the reference's word for it: `chat_completions`, `anthropic_messages`.
     pub api_mode: &'static str,
 }
 
 /// What a model is asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelRequest {
     /// The system prompt.
     pub system: String,
-    /// The conversation: starts and ends with the user, sides alternate, no content is blank.
+    /// The conversation: starts with the user, ends with the user or with the results of tools. Person and model
+    /// alternate, no text is blank, and calls are followed at once by their results, one for each.
     pub messages: Vec<Message>,
     /// The last question alone as it was asked, without fences and hooks' additions; for [`Echo`].
     pub plain_text: String,
-}
-
-/// One message of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// Who says it.
-    pub role: Role,
-    /// What is said.
-    pub content: String,
+    /// What the model may ask for. Shared, since most requests of a gateway have the same ones.
+    pub tools: Arc<[ToolSpec]>,
+    /// The longest answer, in tokens; without it the limit of the configuration holds.
+    pub max_tokens: Option<u32>,
 }
 
 /// What a model answered.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ModelReply {
-    /// The answer; may be empty.
+    /// The answer; may be empty, most of all where there are calls.
     pub text: String,
-    /// Why it ended: `stop`, `length`, `content_filter`, …
+    /// The tools it asks for, in order. What makes an answer one that asks for tools: not its `finish_reason`, which
+    /// some servers leave at `stop`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<RequestedCall>,
+    /// Why it ended: `stop`, `length`, `tool_calls`, `content_filter`, …, in this dialect's words whatever the provider's.
     pub finish_reason: Option<String>,
     /// The model that answered, as it calls itself.
     pub model: Option<String>,
-    /// Tokens used, as the provider reports them.
-    pub usage: Option<Value>,
+    /// Tokens used.
+    pub usage: Option<Usage>,
+    /// The same in the provider's own words, with whatever else it reports.
+    pub raw_usage: Option<Value>,
 }
 
 /// Why an attempt brought no answer.

@@ -11,7 +11,7 @@ use hookgate_hooks::{Event, Registry};
 use serde_json::{Value, json};
 
 use super::TurnRequest;
-use super::model::{About, ModelError, ModelReply, Retry};
+use super::model::{About, ModelError, ModelReply, RequestedCall, Retry};
 use crate::session::{Role, TurnStatus};
 
 /// A turn and who answers it.
@@ -106,7 +106,8 @@ fn said(role: Role, content: &str) -> Value {
 /// Tells `on_session_end` when it goes out of scope, so that every turn that began is told to have ended.
 pub(super) struct TurnEnd<'a> {
     hooks: &'a Registry,
-    turn: Turn<'a>,
+    /// With the model that answered, once one has.
+    pub(super) turn: Turn<'a>,
     /// Interrupted, unless the turn came to another end.
     pub(super) status: TurnStatus,
 }
@@ -126,23 +127,21 @@ impl Drop for TurnEnd<'_> {
 /// One attempt at one request.
 pub(super) struct Call<'a> {
     turn: Turn<'a>,
+    /// Which request of the turn, from 1.
+    api_call: u32,
     /// Unix seconds.
     started_at: f64,
 }
 
-/// Requests of a turn are counted from 1; without tools there is one.
-const API_CALL: u32 = 1;
-
 impl<'a> Call<'a> {
-    pub(super) fn start(turn: Turn<'a>) -> Self {
-        Self { turn, started_at: unix_seconds() }
+    pub(super) fn start(turn: Turn<'a>, api_call: u32) -> Self {
+        Self { turn, api_call, started_at: unix_seconds() }
     }
 
     pub(super) fn pre_api_request(&self, body: &Value) -> PreApiRequest {
         let Turn { request, about } = self.turn;
         let messages = messages_of(body).to_vec();
-        let contents = messages.iter().filter_map(|message| message.get("content")?.as_str());
-        let characters = contents.map(|content| content.chars().count() as u64).sum::<u64>();
+        let characters = messages.iter().filter_map(|message| message.get("content")).map(characters).sum::<u64>();
         PreApiRequest {
             task_id: request.session_id.clone(),
             turn_id: request.turn_id.clone(),
@@ -155,13 +154,13 @@ impl<'a> Call<'a> {
             provider: about.provider.to_owned(),
             base_url: about.base_url.clone(),
             api_mode: about.api_mode.to_owned(),
-            api_call_count: API_CALL,
+            api_call_count: self.api_call,
             message_count: messages.len(),
             request_messages: messages,
-            tool_count: 0,
+            tool_count: body.get("tools").and_then(Value::as_array).map_or(0, Vec::len),
             approx_input_tokens: characters.div_ceil(4),
             request_char_count: characters,
-            max_tokens: None,
+            max_tokens: ["max_tokens", "max_completion_tokens"].iter().find_map(|key| body.get(key)?.as_u64()),
             started_at: self.started_at,
             middleware_trace: Vec::new(),
             request: Sanitised::request(body),
@@ -171,9 +170,9 @@ impl<'a> Call<'a> {
     pub(super) fn post_api_request(&self, reply: &ModelReply, body: &Value) -> PostApiRequest {
         let Turn { request, about } = self.turn;
         let ended_at = unix_seconds();
-        let message = json!({ "role": "assistant", "content": reply.text, "tool_calls": null });
+        let message = json!({ "role": "assistant", "content": reply.text, "tool_calls": tool_calls(reply) });
         let finish_reason = reply.finish_reason.as_deref().unwrap_or("stop");
-        let usage = reply.usage.clone().unwrap_or_default();
+        let usage = usage(reply);
         PostApiRequest {
             task_id: request.session_id.clone(),
             turn_id: request.turn_id.clone(),
@@ -184,7 +183,7 @@ impl<'a> Call<'a> {
             provider: about.provider.to_owned(),
             base_url: about.base_url.clone(),
             api_mode: about.api_mode.to_owned(),
-            api_call_count: API_CALL,
+            api_call_count: self.api_call,
             api_duration: ended_at - self.started_at,
             started_at: self.started_at,
             ended_at,
@@ -195,7 +194,7 @@ impl<'a> Call<'a> {
             usage,
             assistant_content_chars: reply.text.chars().count(),
             assistant_message: message,
-            assistant_tool_call_count: 0,
+            assistant_tool_call_count: reply.tool_calls.len(),
         }
     }
 
@@ -218,7 +217,7 @@ impl<'a> Call<'a> {
             provider: about.provider.to_owned(),
             base_url: about.base_url.clone(),
             api_mode: about.api_mode.to_owned(),
-            api_call_count: API_CALL,
+            api_call_count: self.api_call,
             api_duration: ended_at - self.started_at,
             started_at: self.started_at,
             ended_at,
@@ -234,13 +233,47 @@ impl<'a> Call<'a> {
 
     /// The same for all attempts at a request.
     fn id(&self) -> String {
-        format!("{}:{API_CALL}", self.turn.request.turn_id)
+        format!("{}:{}", self.turn.request.turn_id, self.api_call)
     }
 }
 
 /// The messages as they go over the wire.
 fn messages_of(body: &Value) -> &[Value] {
     body.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Characters of a content: a text, or blocks of several kinds.
+fn characters(content: &Value) -> u64 {
+    match content {
+        Value::String(text) => text.chars().count() as u64,
+        Value::Array(blocks) => {
+            let parts = blocks.iter().flat_map(|block| [block.get("text"), block.get("content")]).flatten();
+            parts.map(characters).sum()
+        }
+        _ => 0,
+    }
+}
+
+/// The calls in the one form that hooks know, whatever the dialect; null without any.
+fn tool_calls(reply: &ModelReply) -> Value {
+    let call = |call: &RequestedCall| {
+        let function = json!({ "name": call.name, "arguments": call.arguments });
+        json!({ "id": call.id, "type": "function", "function": function })
+    };
+    if reply.tool_calls.is_empty() { Value::Null } else { reply.tool_calls.iter().map(call).collect() }
+}
+
+/// What the provider reports of the tokens, with the counts under the names that hooks know, whatever the dialect.
+fn usage(reply: &ModelReply) -> Value {
+    let mut reported = reply.raw_usage.clone().unwrap_or_default();
+    if let (Some(counts), Some(reported)) = (reply.usage, reported.as_object_mut()) {
+        for (name, count) in
+            [("prompt_tokens", counts.input), ("completion_tokens", counts.output), ("total_tokens", counts.total)]
+        {
+            reported.entry(name).or_insert_with(|| count.into());
+        }
+    }
+    reported
 }
 
 fn unix_seconds() -> f64 {

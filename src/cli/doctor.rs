@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use serde::Serialize;
 
 use super::Context;
-use crate::config::{Config, Provider, Severity, Telegram, address};
+use crate::config::{Config, Model, Provider, Severity, Telegram, address};
 use crate::error::UserError;
 use crate::store::lock::{HomeLock, reference_gateway};
 use crate::store::{SqlStore, StoreError};
@@ -51,7 +51,7 @@ pub(super) async fn run(context: &Context) -> Result<u8, UserError> {
         for (account, bot) in &config.telegram {
             findings.push(telegram(config, account, bot).await);
         }
-        findings.push(model(config).await);
+        findings.extend(models(config).await);
         findings.extend(webhooks(config).await);
     }
     let failed = findings.iter().any(|finding| finding.state == State::Failed);
@@ -171,17 +171,36 @@ async fn telegram(config: &Config, account: &str, telegram: &Telegram) -> Findin
     }
 }
 
-async fn model(config: &Config) -> Finding {
-    let shown = format!("{} at {}", config.model.name, address(&config.model.base_url));
-    match config.model.provider {
-        Provider::Echo => ok("model", "echo: answers with the text it was given; set model: for a real one"),
-        Provider::OpenAi => match crate::agent::reach_model(&config.model, ASK).await {
-            Err(error) => failed("model", crate::redact::redact(&format!("{shown}: {error}"))),
-            Ok(()) if config.model.api_key.as_ref().is_none_or(|key| key.expose_secret().is_empty()) => {
-                warning("model", format!("{shown}, without a key; set OPENAI_API_KEY if the server wants one"))
-            }
-            Ok(()) => ok("model", shown),
-        },
+/// The model, and those that stand in for it.
+async fn models(config: &Config) -> Vec<Finding> {
+    let mut findings = vec![model(&config.model).await];
+    for fallback in &config.model.fallbacks {
+        findings.push(model(fallback).await);
+    }
+    findings
+}
+
+async fn model(model: &Model) -> Finding {
+    let shown = format!("{} at {}", model.name, address(&model.base_url));
+    let variable = match model.provider {
+        Provider::Echo => {
+            return ok("model", "echo: answers with the text it was given; set model: for a real one");
+        }
+        Provider::Replay => {
+            return match crate::agent::reach_model(model, ASK).await {
+                Err(error) => failed("model", crate::redact::redact(&error)),
+                Ok(()) => ok("model", "replay: answers from a recording"),
+            };
+        }
+        Provider::OpenAi => "OPENAI_API_KEY",
+        Provider::Anthropic => "ANTHROPIC_API_KEY",
+    };
+    match crate::agent::reach_model(model, ASK).await {
+        Err(error) => failed("model", crate::redact::redact(&format!("{shown}: {error}"))),
+        Ok(()) if model.api_key.as_ref().is_none_or(|key| key.expose_secret().is_empty()) => {
+            warning("model", format!("{shown}, without a key; set {variable} if the server wants one"))
+        }
+        Ok(()) => ok("model", shown),
     }
 }
 

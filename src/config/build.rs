@@ -10,20 +10,17 @@ use jiff::tz::TimeZone;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::env_file::Assignment;
-use super::settings::{Found, Origin, Settings, Wrong, shown, text, whole};
-use super::suggest::nearest;
+use super::settings::{Settings, Wrong, shown, text, whole};
 use super::yaml::{Node, Value};
 use super::{
-    Allowed, Config, Console, Limits, Model, Provider, ReplyToMode, Roles, Severity, Storage, Telegram, TelegramServer,
-    Webhook,
+    Allowed, Config, Console, Limits, ReplyToMode, Roles, Severity, Storage, Telegram, TelegramServer, Webhook,
 };
 use crate::session::{ResetMode, ResetPolicy, Sharing};
 use crate::store::{StoreUrl, UncertainSends};
 use crate::webhook::route::{Route, RouteDefaults, parse_route};
 
-const DAY: f64 = 86_400.0;
+pub(super) const DAY: f64 = 86_400.0;
 pub(super) const TELEGRAM_API: &str = "https://api.telegram.org";
-pub(super) const OPENAI_API: &str = "https://api.openai.com/v1";
 /// Shorter values are not redacted: they would blank out ordinary words.
 const SHORTEST_SECRET: usize = 6;
 /// Keys of a route whose values are text, whatever they look like.
@@ -60,7 +57,6 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
     let telegram_server = telegram_server(settings, &mut secrets);
     let telegram = telegrams(settings, telegram_server.clone(), &mut secrets);
     let config = Config {
-        home,
         storage: storage(settings, &mut secrets),
         console: console(settings, &mut secrets),
         limits: Limits {
@@ -87,7 +83,7 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
             thread_sessions_per_user: settings
                 .boolean("thread_sessions_per_user", Sharing::default().thread_sessions_per_user),
         },
-        model: model(settings, proxies.clone(), &mut secrets),
+        model: super::model::model(settings, &home, proxies.clone(), &mut secrets),
         webhook: webhook(settings, &telegram, &mut secrets),
         telegram,
         telegram_server,
@@ -103,13 +99,14 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
             guest: members(settings, "roles.guest"),
         },
         secrets: Vec::new(),
+        home,
     };
     Config { secrets: secrets.finish(), ..config }
 }
 
 /// Secret values as they are met.
 #[derive(Default)]
-struct Secrets(BTreeSet<String>);
+pub(super) struct Secrets(BTreeSet<String>);
 
 impl Secrets {
     fn add(&mut self, value: &str) {
@@ -120,12 +117,12 @@ impl Secrets {
     }
 
     /// The password in an address.
-    fn add_address(&mut self, address: Option<&String>) {
+    pub(super) fn add_address(&mut self, address: Option<&String>) {
         let url = address.and_then(|address| reqwest::Url::parse(address).ok());
         self.add(url.as_ref().and_then(reqwest::Url::password).unwrap_or_default());
     }
 
-    fn add_secret(&mut self, value: Option<&SecretString>) {
+    pub(super) fn add_secret(&mut self, value: Option<&SecretString>) {
         if let Some(value) = value {
             self.add(value.expose_secret());
         }
@@ -212,7 +209,7 @@ pub(super) fn is_loopback(host: &str) -> bool {
 }
 
 /// An `http` or `https` address without a slash at its end.
-fn web_address(node: &Node) -> Result<String, Wrong> {
+pub(super) fn web_address(node: &Node) -> Result<String, Wrong> {
     let given = text(node)?;
     let address = given.trim().trim_end_matches('/').to_owned();
     let fits = reqwest::Url::parse(&address)
@@ -508,129 +505,6 @@ fn home_channel(settings: &mut Settings, account: &str) -> Option<ChatTarget> {
         chat_id: not_empty(chat_id)?,
         thread_id: not_empty(thread_id),
     })
-}
-
-fn model(settings: &mut Settings, proxies: Proxies, secrets: &mut Secrets) -> Model {
-    let not_empty = |text: Option<String>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-    let name = not_empty(settings.text("model.default"));
-    let base_url = settings.read("model.base_url", |node| match text(node)?.trim() {
-        "" => Ok(None),
-        _ => web_address(node).map(Some),
-    });
-    let base_url = base_url.flatten();
-    secrets.add_address(base_url.as_ref());
-    let mut api_key = settings.secret("model.api_key").filter(|key| !key.expose_secret().is_empty());
-    secrets.add_secret(api_key.as_ref());
-    if api_key.as_ref().is_some_and(is_placeholder) {
-        let message = "this is a placeholder, not a key; it is not used";
-        settings.tell_about(
-            Severity::Warning,
-            "model.api_key",
-            message,
-            "set OPENAI_API_KEY in .env, or remove the key",
-        );
-        api_key = None;
-    }
-    warn_of_a_foreign_key(settings);
-    let provider = provider(settings, name.as_deref(), base_url.is_some(), api_key.is_some());
-    let name = match (provider, name) {
-        (Provider::Echo, name) => name.unwrap_or_else(|| "echo".to_owned()),
-        (Provider::OpenAi, Some(name)) => name,
-        (Provider::OpenAi, None) if base_url.is_some() => {
-            let message = "no model is named; the server is asked for `default`";
-            settings.tell_about(Severity::Warning, "model.default", message, "set model.default");
-            "default".to_owned()
-        }
-        (Provider::OpenAi, None) => {
-            settings.tell_about(Severity::Error, "model.default", "no model is named", "set model.default");
-            String::new()
-        }
-    };
-    Model {
-        provider,
-        name,
-        base_url: base_url.unwrap_or_else(|| OPENAI_API.to_owned()),
-        api_key,
-        system_prompt: settings.text("model.system_prompt").filter(|prompt| !prompt.trim().is_empty()),
-        timeout: settings.seconds("model.timeout", 120, 1.0, DAY),
-        proxies,
-    }
-}
-
-/// The key of the environment wins over the file's, and then it goes to the file's server.
-fn warn_of_a_foreign_key(settings: &mut Settings) {
-    // The same key in both places, usually `${OPENAI_API_KEY}`, is no surprise to anybody.
-    let in_force = settings.secret("model.api_key");
-    let written = settings.in_file("model.api_key").and_then(|found| text(&found.node).ok());
-    if in_force.zip(written).is_some_and(|(one, other)| one.expose_secret() == other.trim()) {
-        return;
-    }
-    let key_wins = settings.winner("model.api_key").is_some_and(|found| found.origin != Origin::File);
-    let in_file = settings.in_file("model.api_key").is_some();
-    let server_in_file = settings.winner("model.base_url").is_some_and(|found| found.origin == Origin::File);
-    if key_wins && in_file && server_in_file {
-        let message = "OPENAI_API_KEY wins over model.api_key and is sent to model.base_url";
-        settings.tell_about(Severity::Warning, "model.api_key", message, "remove one of the two keys");
-    }
-}
-
-fn provider(settings: &mut Settings, name: Option<&str>, has_server: bool, has_key: bool) -> Provider {
-    let given = settings.text("model.provider").map(|provider| provider.trim().to_ascii_lowercase());
-    let compatible = "for any OpenAI-compatible server set `provider: openai`, `base_url` and `api_key`";
-    match given.as_deref() {
-        None | Some("" | "auto") => {}
-        Some("echo") => return Provider::Echo,
-        Some("custom") if !has_server => {
-            let message = "a custom provider needs the address of its server";
-            settings.tell_about(Severity::Error, "model.provider", message, "set model.base_url");
-            return Provider::OpenAi;
-        }
-        Some("custom") => return Provider::OpenAi,
-        Some("openai") => {
-            if !has_server && !has_key {
-                let message = "OpenAI's own server needs a key";
-                settings.tell_about(Severity::Error, "model.provider", message, "set OPENAI_API_KEY in .env");
-            }
-            return Provider::OpenAi;
-        }
-        Some("anthropic") => {
-            settings.tell_about(Severity::Error, "model.provider", "anthropic is not supported yet", compatible);
-            return Provider::Echo;
-        }
-        Some(other) => {
-            let near = nearest(other, ["echo", "openai", "custom"]);
-            if has_server && near.is_none() {
-                let message = "this provider is not known, so its server is spoken to as an OpenAI-compatible one";
-                settings.tell_about(Severity::Warning, "model.provider", message, "set `provider: openai`");
-                return Provider::OpenAi;
-            }
-            let message = "this provider is not known; there are echo, openai and custom";
-            let suggestion = near.map_or_else(|| compatible.to_owned(), |near| format!("did you mean `{near}`?"));
-            settings.tell_about(Severity::Error, "model.provider", message, &suggestion);
-            return Provider::Echo;
-        }
-    }
-    let is_configured =
-        ["model.default", "model.base_url", "model.api_key"].iter().any(|path| settings.in_file(path).is_some());
-    if !is_configured {
-        let key = settings.winner("model.api_key").cloned();
-        if let Some(key @ Found { origin: Origin::EnvFile(..), .. }) = key {
-            let message = "a key is set but no model is named, so the built-in echo answers";
-            settings.tell(Severity::Warning, &key, message, Some("set model.default in config.yaml".to_owned()));
-        }
-        return Provider::Echo;
-    }
-    match name {
-        Some("echo") => Provider::Echo,
-        _ if has_server || has_key => Provider::OpenAi,
-        Some(_) => {
-            let message = "a model is named, but there is neither a key nor a server for it";
-            let suggestion = "set OPENAI_API_KEY in .env, or model.base_url, or `model.provider: echo`";
-            settings.tell_about(Severity::Error, "model.default", message, suggestion);
-            Provider::Echo
-        }
-        None => Provider::Echo,
-    }
 }
 
 fn webhook(settings: &mut Settings, telegram: &BTreeMap<String, Telegram>, secrets: &mut Secrets) -> Webhook {

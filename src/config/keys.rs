@@ -16,6 +16,8 @@ pub(crate) enum Holds {
     Routes,
     /// Names with the keys of the platform below each.
     Accounts,
+    /// A list of mappings of their own kind; each key in one is judged by its name.
+    Models,
 }
 
 /// A key that takes effect.
@@ -63,10 +65,16 @@ pub(crate) const KEYS: &[Key] = &[
     secret("console.token"),
     key("model.default"),
     key("model.provider"),
+    key("model.api_mode"),
     address("model.base_url"),
     secret("model.api_key"),
     key("model.system_prompt"),
     key("model.timeout"),
+    key("model.max_tokens"),
+    key("model.context_length"),
+    address("model.record"),
+    address("model.replay"),
+    Key { path: "fallback_providers", holds: Holds::Models },
     key("allowed_users"),
     key("allow_all_users"),
     key("roles.owner"),
@@ -135,6 +143,7 @@ pub(crate) const KEYS: &[Key] = &[
 /// Other spellings, and the key each one means. The first is what the reference writes.
 pub(crate) const ALIASES: &[(&str, &str)] = &[
     ("agent.restart_drain_timeout", "drain_timeout"),
+    ("fallback_model", "fallback_providers"),
     ("model.model", "model.default"),
     ("model.name", "model.default"),
     ("platforms.telegram.allowed_users", "platforms.telegram.allow_from"),
@@ -243,8 +252,6 @@ const LATER: &[&str] = &[
     "delegation",
     "delivery_ledger",
     "display",
-    "fallback_model",
-    "fallback_providers",
     "file_read_max_chars",
     "files",
     "filter_silence_narration",
@@ -300,10 +307,7 @@ const LATER: &[&str] = &[
     "write_sessions_json",
     "x_search",
     // Of sections that are read.
-    "model.api_mode",
-    "model.context_length",
     "model.extra_body",
-    "model.max_tokens",
     "model.reasoning_effort",
     "model.temperature",
     "platforms.webhook.extra.script_timeout_seconds",
@@ -431,7 +435,8 @@ pub(crate) struct Variable {
     pub(crate) path: &'static str,
 }
 
-/// Variables that set a key. The three of the webhook listener apply only while `WEBHOOK_ENABLED` is true.
+/// Variables that set a key. The three of the webhook listener apply only while `WEBHOOK_ENABLED` is true, those of a
+/// provider only where its dialect is spoken.
 pub(crate) const VARIABLES: &[Variable] = &[
     Variable { name: "TELEGRAM_BOT_TOKEN", path: "platforms.telegram.token" },
     Variable { name: "TELEGRAM_ALLOWED_USERS", path: "platforms.telegram.allow_from" },
@@ -463,6 +468,7 @@ pub(crate) const VARIABLES: &[Variable] = &[
     Variable { name: "WEBHOOK_SECRET", path: "platforms.webhook.extra.secret" },
     Variable { name: "OPENAI_API_KEY", path: "model.api_key" },
     Variable { name: "OPENAI_BASE_URL", path: "model.base_url" },
+    Variable { name: "ANTHROPIC_API_KEY", path: "model.api_key" },
     Variable { name: "HERMES_RESTART_DRAIN_TIMEOUT", path: "drain_timeout" },
 ];
 

@@ -340,7 +340,11 @@ impl Settings {
             Value::Map(entries) => {
                 let mut broken = false;
                 for entry in entries {
-                    let holds = if matches!(holds, Holds::Routes) { in_route(&entry.key) } else { holds };
+                    let holds = match holds {
+                        Holds::Routes => in_route(&entry.key),
+                        Holds::Models => in_model(&entry.key),
+                        holds => holds,
+                    };
                     broken |= self.expand_in(&mut entry.value, holds, &format!("{written}.{}", entry.key));
                 }
                 broken
@@ -369,7 +373,18 @@ impl Settings {
         let webhook_is_on = set
             .iter()
             .any(|(variable, found)| variable.name == "WEBHOOK_ENABLED" && matches!(boolean(&found.node), Ok(true)));
+        let is_anthropic = self.speaks_anthropic();
+        let names_no_model = !self.found.keys().any(|path| path.starts_with("model."));
         for (variable, found) in set {
+            // Each key is for its own provider: that of one must not be sent to the other.
+            let is_meant = match variable.name {
+                "OPENAI_API_KEY" | "OPENAI_BASE_URL" => !is_anthropic,
+                "ANTHROPIC_API_KEY" => is_anthropic || names_no_model,
+                _ => true,
+            };
+            if !is_meant {
+                continue;
+            }
             if matches!(variable.name, "WEBHOOK_PORT" | "WEBHOOK_SECRET") && !webhook_is_on {
                 let message = format!("{} has no effect unless WEBHOOK_ENABLED is true", variable.name);
                 self.tell(Severity::Warning, &found, message, Some("set WEBHOOK_ENABLED=true too".into()));
@@ -382,6 +397,18 @@ impl Settings {
             self.found.entry(variable.path).or_default().insert(0, found);
         }
         self.report_names(process, assignments);
+    }
+
+    /// Whether the file names a model that is spoken to in Anthropic's dialect.
+    pub(super) fn speaks_anthropic(&self) -> bool {
+        let word = |path: &str| {
+            let word = self.in_file(path).and_then(|found| text(&found.node).ok());
+            word.map(|word| word.trim().to_ascii_lowercase()).filter(|word| !matches!(word.as_str(), "" | "auto"))
+        };
+        match word("model.api_mode") {
+            Some(mode) => mode == "anthropic_messages",
+            None => word("model.provider").as_deref() == Some("anthropic"),
+        }
     }
 
     /// The first of several names of one variable that is set, those of the process before those of `.env`.
@@ -441,7 +468,7 @@ impl Settings {
             .collect();
         for assignment in assignments {
             let name = assignment.name.as_str();
-            let ours = ["TELEGRAM_", "WEBHOOK_", "GATEWAY_", "OPENAI_", "HOOKGATE_", "HERMES_"];
+            let ours = ["TELEGRAM_", "WEBHOOK_", "GATEWAY_", "OPENAI_", "ANTHROPIC_", "HOOKGATE_", "HERMES_"];
             let near = known.iter().copied().find(|known| strsim::damerau_levenshtein(name, known) <= 2);
             let misspelt = !known.contains(&name) && ours.iter().any(|prefix| nearly_starts_with(name, prefix));
             if let Some(near) = near.filter(|_| misspelt) {
@@ -551,6 +578,12 @@ impl Settings {
         });
     }
 
+    /// Adds what a reader says about a value of `config.yaml`.
+    pub(super) fn tell_wrong(&mut self, place: Place, path: &str, wrong: Wrong) {
+        let place = wrong.place.unwrap_or(place);
+        self.tell_in_file(Severity::Error, place, path, wrong.message, wrong.suggestion);
+    }
+
     /// The value that wins at a canonical path.
     pub(super) fn winner(&self, path: &str) -> Option<&Found> {
         self.found.get(path)?.iter().find(|found| !found.node.is_null())
@@ -617,15 +650,7 @@ impl Settings {
 
     /// Seconds, whole or not, from `least` to `most`.
     pub(super) fn seconds(&mut self, path: &'static str, default: u64, least: f64, most: f64) -> Duration {
-        self.read(path, |node| {
-            let value = decimal(node)?;
-            if value.is_finite() && (least..=most).contains(&value) {
-                Ok(Duration::from_secs_f64(value))
-            } else {
-                Err(Wrong::new(format!("{} seconds is not from {least} to {most}", shown(node))))
-            }
-        })
-        .unwrap_or(Duration::from_secs(default))
+        self.read(path, |node| seconds(node, least, most)).unwrap_or(Duration::from_secs(default))
     }
 
     /// A list of texts. One text stands for a list of one, and commas part it, as in the environment.
@@ -690,6 +715,14 @@ fn in_route(key: &str) -> Holds {
     }
 }
 
+fn in_model(key: &str) -> Holds {
+    match key {
+        "api_key" => Holds::Secret,
+        "base_url" => Holds::Address,
+        _ => Holds::Models,
+    }
+}
+
 fn line_of(origin: &Origin) -> usize {
     match origin {
         Origin::EnvFile(_, line) => *line,
@@ -751,6 +784,16 @@ pub(super) fn whole(node: &Node) -> Typing<i128> {
         }
         Typed::Text => quoted_number(&scalar.text).and_then(|text| text.parse().ok()).ok_or_else(wrong),
         _ => Err(wrong()),
+    }
+}
+
+/// Seconds, whole or not, from `least` to `most`.
+pub(super) fn seconds(node: &Node, least: f64, most: f64) -> Typing<Duration> {
+    let value = decimal(node)?;
+    if value.is_finite() && (least..=most).contains(&value) {
+        Ok(Duration::from_secs_f64(value))
+    } else {
+        Err(Wrong::new(format!("{} seconds is not from {least} to {most}", shown(node))))
     }
 }
 

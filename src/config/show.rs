@@ -1,6 +1,7 @@
 //! The effective configuration as people and programs read it, without its secrets.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use hookgate_adapters::AllowBots;
 use secrecy::SecretString;
@@ -8,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::build::{TELEGRAM_API, in_seconds};
 use super::keys::ACCOUNTS;
-use super::{Config, Provider, ReplyToMode, Telegram};
+use super::{Config, Model, Provider, ReplyToMode, Telegram};
 use crate::session::ResetMode;
 use crate::store::UncertainSends;
 use crate::webhook::route::{Deliver, Route};
@@ -73,17 +74,17 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("console.port", json!(console.port)),
         ("console.token", hidden(console.token.as_ref())),
         ("model.default", json!(model.name)),
-        (
-            "model.provider",
-            json!(match model.provider {
-                Provider::Echo => "echo",
-                Provider::OpenAi => "openai",
-            }),
-        ),
+        ("model.provider", json!(provider(model))),
+        ("model.api_mode", json!(api_mode(model))),
         ("model.base_url", json!(address(&model.base_url))),
         ("model.api_key", hidden(model.api_key.as_ref())),
         ("model.system_prompt", json!(model.system_prompt)),
         ("model.timeout", in_seconds(model.timeout)),
+        ("model.max_tokens", json!(model.max_tokens)),
+        ("model.context_length", json!(model.context_length)),
+        ("model.record", shown_file(model.record.as_deref())),
+        ("model.replay", shown_file(model.replay.as_deref())),
+        ("fallback_providers", model.fallbacks.iter().map(fallback).collect()),
         ("allowed_users", json!(config.allowed.users)),
         ("allow_all_users", json!(config.allowed.all)),
         ("roles.owner", json!(config.roles.owner)),
@@ -145,6 +146,36 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("limits.tool_output_bytes", json!(limits.tool_output_bytes)),
     ]);
     values
+}
+
+fn shown_file(file: Option<&Path>) -> Value {
+    json!(file.map(|file| file.display().to_string()))
+}
+
+fn provider(model: &Model) -> &'static str {
+    match model.provider {
+        Provider::Echo => "echo",
+        Provider::OpenAi => "openai",
+        Provider::Anthropic => "anthropic",
+        Provider::Replay => "replay",
+    }
+}
+
+fn api_mode(model: &Model) -> &'static str {
+    if model.provider == Provider::Anthropic { "anthropic_messages" } else { "chat_completions" }
+}
+
+/// One of `fallback_providers`.
+fn fallback(model: &Model) -> Value {
+    json!({
+        "provider": provider(model),
+        "model": model.name,
+        "api_mode": api_mode(model),
+        "base_url": address(&model.base_url),
+        "api_key": hidden(model.api_key.as_ref()),
+        "timeout": in_seconds(model.timeout),
+        "max_tokens": model.max_tokens,
+    })
 }
 
 /// The keys of one bot.

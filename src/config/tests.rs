@@ -146,10 +146,16 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("console.token", "a-long-console-token", json!("***")),
         ("model.default", "gpt-x", json!("gpt-x")),
         ("model.provider", "custom", json!("openai")),
+        ("model.api_mode", "anthropic_messages", json!("anthropic_messages")),
         ("model.base_url", "http://127.0.0.1:1/v1/", json!("http://127.0.0.1:1/v1")),
         ("model.api_key", "sk-12345678", json!("***")),
         ("model.system_prompt", "Be brief.", json!("Be brief.")),
         ("model.timeout", "2.5", json!(2.5)),
+        ("model.max_tokens", "\"4_096\"", json!(4096)),
+        ("model.context_length", "32000", json!(32_000)),
+        ("model.record", "/var/tmp/model.jsonl", json!("/var/tmp/model.jsonl")),
+        ("model.replay", "/var/tmp/model.jsonl", json!("/var/tmp/model.jsonl")),
+        ("fallback_providers", "[{model: m-2, base_url: 'http://127.0.0.1:4'}]", json!(["m-2"])),
         ("allowed_users", "[7, \"8\"]", json!(["7", "8"])),
         ("allow_all_users", "yes", json!(true)),
         ("roles.owner", "telegram:1", json!(["telegram:1"])),
@@ -263,6 +269,9 @@ fn every_documented_key_takes_effect_from_the_file_alone() {
         let names = |value: Value| value.as_object().map_or(json!([]), |map| map.keys().cloned().collect());
         let value_at = |loaded: &Loaded, path: &str| match value_at(loaded, path) {
             accounts if path == keys::ACCOUNTS => names(accounts),
+            Value::Array(models) if path == "fallback_providers" => {
+                models.iter().map(|model| model["model"].clone()).collect()
+            }
             value => value,
         };
         let shown = value_at(&loaded, path);
@@ -822,14 +831,14 @@ fn the_model_is_what_the_settings_imply() {
     let openai =
         |name: &str, url: &str, key: &Option<String>| (Provider::OpenAi, name.to_owned(), url.to_owned(), key.clone());
     assert_eq!(model("", env).0, Provider::Echo);
-    assert_eq!(model("model: gpt-x", env), openai("gpt-x", build::OPENAI_API, &key));
-    assert_eq!(model("model: {name: gpt-x}", env), openai("gpt-x", build::OPENAI_API, &key));
+    assert_eq!(model("model: gpt-x", env), openai("gpt-x", super::model::OPENAI_API, &key));
+    assert_eq!(model("model: {name: gpt-x}", env), openai("gpt-x", super::model::OPENAI_API, &key));
     assert_eq!(model("model: {model: m, base_url: 'http://x/v1'}", &[]), openai("m", "http://x/v1", &None));
     assert_eq!(
         model("model: {default: m, provider: custom, base_url: 'http://x'}", &[]),
         openai("m", "http://x", &None)
     );
-    assert_eq!(model("model: {default: m, provider: openai}", env), openai("m", build::OPENAI_API, &key));
+    assert_eq!(model("model: {default: m, provider: openai}", env), openai("m", super::model::OPENAI_API, &key));
     assert_eq!(model("model: m", &[("OPENAI_BASE_URL", "http://y")]), openai("m", "http://y", &None));
     assert_eq!(model("model: {provider: echo, default: m, api_key: sk-123456}", &[]).0, Provider::Echo);
     assert_eq!(model("model: echo", &[]).0, Provider::Echo);
@@ -837,12 +846,36 @@ fn the_model_is_what_the_settings_imply() {
     for (yaml, wanted) in [
         ("model: gpt-x", "! config.yaml:1:1: model: a model is named, but there is neither a key nor a server for it"),
         (
-            "model: {provider: anthropic}",
-            "! config.yaml:1:9: model.provider: anthropic is not supported yet (for any OpenAI-compatible server set `provider: openai`, `base_url` and `api_key`)",
+            "model: {provider: anthropic, default: m}",
+            "! config.yaml:1:9: model.provider: Anthropic's own server needs a key (set ANTHROPIC_API_KEY in .env)",
         ),
         (
             "model: {provider: opnai}",
-            "! config.yaml:1:9: model.provider: this provider is not known; there are echo, openai and custom (did you mean `openai`?)",
+            "! config.yaml:1:9: model.provider: this provider is not known; there are echo, openai, anthropic, custom and replay (did you mean `openai`?)",
+        ),
+        (
+            "model: {provider: antropic, default: m, api_key: sk-123456}",
+            "! config.yaml:1:9: model.provider: this provider is not known; there are echo, openai, anthropic, custom and replay (did you mean `anthropic`?)",
+        ),
+        (
+            "model: {provider: openai, default: m, api_key: sk-123456, api_mode: anthropic_messages}",
+            "! config.yaml:1:59: model.api_mode: this provider's own server speaks another dialect (remove it, or set model.base_url)",
+        ),
+        (
+            "model: {default: m, base_url: 'http://x', api_mode: codex_responses}",
+            "! config.yaml:1:53: model.api_mode: `codex_responses` is not one of chat_completions, anthropic_messages, auto",
+        ),
+        (
+            "model: {provider: replay}",
+            "! config.yaml:1:9: model.provider: replay needs a file to answer from (set model.replay)",
+        ),
+        (
+            "model: {default: m, base_url: 'http://x', max_tokens: 0}",
+            "! config.yaml:1:55: model.max_tokens: `0` is not from 1 to 100000000",
+        ),
+        (
+            "model: {default: m, base_url: 'http://x', max_token: 5}",
+            "config.yaml:1:43: model.max_token: unknown key `max_token`; it has no effect (did you mean `max_tokens`?)",
         ),
         (
             "model: {provider: custom, default: m}",
@@ -871,6 +904,13 @@ fn the_model_is_what_the_settings_imply() {
         let told = problems(yaml);
         assert!(told.first().is_some_and(|first| first.starts_with(wanted)), "{yaml}: {told:#?}");
     }
+    let env_file = from_env("ANTHROPIC_API_KEY=sk-ant-123456\n");
+    assert_eq!(
+        told(&env_file),
+        [
+            ".env:1: ANTHROPIC_API_KEY: a key is set but no model is named, so the built-in echo answers (set model.provider to anthropic and model.default in config.yaml)"
+        ]
+    );
     let env_file = from_env("OPENAI_API_KEY=sk-123456\n");
     assert!(told(&env_file)[0].starts_with(".env:1: OPENAI_API_KEY: a key is set but no model is named"));
     let yaml = "model: {default: m, base_url: 'http://x', api_key: own-key-1}";
@@ -878,6 +918,102 @@ fn the_model_is_what_the_settings_imply() {
     assert!(told(&both)[0].contains("OPENAI_API_KEY wins over model.api_key and is sent to model.base_url"));
     let yaml = "model: {default: m, base_url: 'http://x', api_key: '${OPENAI_API_KEY}'}";
     assert_eq!(told(&Files { yaml, env: "", process: env }.load()), Vec::<String>::new(), "the same key twice is one");
+}
+
+#[test]
+fn each_key_goes_to_its_own_provider() {
+    let both = &[("OPENAI_API_KEY", "sk-123456"), ("ANTHROPIC_API_KEY", "sk-ant-123"), ("OPENAI_BASE_URL", "http://y")];
+    let of = |yaml: &str| {
+        let loaded = Files { yaml, env: "", process: both }.load();
+        let model = loaded.config.unwrap_or_else(|| panic!("{:?}", loaded.problems)).model;
+        (model.provider, model.base_url, model.api_key.map(|key| key.expose_secret().to_owned()).unwrap_or_default())
+    };
+    let is = |provider, url: &str, key: &str| (provider, url.to_owned(), key.to_owned());
+    let anthropic = is(Provider::Anthropic, super::model::ANTHROPIC_API, "sk-ant-123");
+    assert_eq!(of("model: {provider: Anthropic, default: claude-x}"), anthropic);
+    assert_eq!(of("model: {provider: openai, default: m}"), is(Provider::OpenAi, "http://y", "sk-123456"));
+    assert_eq!(
+        of("model: {provider: custom, default: m, base_url: 'http://x/v1/messages', api_mode: anthropic_messages}"),
+        is(Provider::Anthropic, "http://x/v1/messages", "sk-ant-123")
+    );
+    // The environment wins over the file, as everywhere.
+    assert_eq!(
+        of("model: {provider: anthropic, default: m, base_url: 'http://x', api_mode: chat_completions}"),
+        is(Provider::OpenAi, "http://y", "sk-123456")
+    );
+    assert_eq!(of("model: {default: m}").2, "sk-123456");
+    assert_eq!(of("").0, Provider::Echo);
+    let yaml = "model: {provider: anthropic, default: m, base_url: 'http://x', api_key: own-key-1}";
+    let told = told(&Files { yaml, env: "", process: both }.load());
+    assert!(told[0].contains("ANTHROPIC_API_KEY wins over model.api_key and is sent to model.base_url"), "{told:?}");
+}
+
+#[test]
+fn fallbacks_take_over_what_is_the_same_and_nothing_else() {
+    const FIRST: &str =
+        "model: {provider: custom, default: m, base_url: 'http://x', api_key: own-key-1, max_tokens: 9}\n";
+    let of = |fallbacks: &str, process: &[(&str, &str)]| {
+        let loaded = Files { yaml: &format!("{FIRST}{fallbacks}"), env: "", process }.load();
+        let one = |model: &Model| {
+            let key = model.api_key.as_ref().map_or("-", |key| key.expose_secret());
+            format!("{:?} {} {} {key} {:?}", model.provider, model.name, model.base_url, model.max_tokens)
+        };
+        let all: Vec<String> = config(&loaded).model.fallbacks.iter().map(one).collect();
+        all
+    };
+    assert_eq!(of("fallback_providers: [{model: m-2}]", &[]), ["OpenAi m-2 http://x own-key-1 Some(9)"]);
+    assert_eq!(
+        of("fallback_model: {provider: custom, default: m-2, max_tokens: 5}", &[]),
+        ["OpenAi m-2 http://x own-key-1 Some(5)"]
+    );
+    assert_eq!(
+        of(
+            "fallback_providers:\n- {provider: custom, model: m-2, base_url: 'http://y'}\n- {name: m-3, base_url: 'http://z', api_key: '${K}', api_mode: anthropic_messages}",
+            &[("K", "key-of-z")]
+        ),
+        ["OpenAi m-2 http://y - Some(9)", "Anthropic m-3 http://z key-of-z Some(9)"]
+    );
+    assert_eq!(
+        of("fallback_providers: [{provider: anthropic, model: claude-x}]", &[("ANTHROPIC_API_KEY", "sk-ant-123")]),
+        ["Anthropic claude-x https://api.anthropic.com sk-ant-123 Some(9)"]
+    );
+    let loaded =
+        from_yaml(&format!("{FIRST}fallback_providers: [{{model: m-2, base_url: 'http://y', api_key: second-key}}]"));
+    assert!(config(&loaded).secrets.iter().any(|secret| secret.expose_secret() == "second-key"));
+    assert!(!redacted_yaml(config(&loaded)).contains("second-key"));
+
+    for (yaml, wanted) in [
+        ("fallback_providers: m-2", "! config.yaml:2:21: fallback_providers: a list of models is wanted, not `m-2`"),
+        ("fallback_providers: [m-2]", "! config.yaml:2:22: fallback_providers[0]: a model is wanted here"),
+        ("fallback_providers: [{}]", "! config.yaml:2:22: fallback_providers[0]: no model is named"),
+        (
+            "fallback_providers: [{provider: anthropic, model: m}]",
+            "config.yaml:2:22: fallback_providers[0]: it is not asked: its server needs a key (set ANTHROPIC_API_KEY in .env, or its `api_key`)",
+        ),
+        (
+            "fallback_providers: [{model: m, provider: antropic}]",
+            "config.yaml:2:33: fallback_providers[0].provider: it is not asked: a fallback is at openai, anthropic or custom",
+        ),
+        (
+            "fallback_providers: [{model: m, api_key: '${NOPE}'}]",
+            "! config.yaml:2:42: fallback_providers[0].api_key: the variable `NOPE` is not set",
+        ),
+        (
+            "fallback_providers: [{model: m, modle: m, temperature: 1}]",
+            "config.yaml:2:33: fallback_providers[0].modle: unknown key `modle`; it has no effect (did you mean `model`?)",
+        ),
+        (
+            "fallback_providers: [{model: m, base_url: x}]",
+            "! config.yaml:2:43: fallback_providers[0].base_url: `x` is not an http or https address",
+        ),
+        (
+            "fallback_providers: [{model: m}]\nfallback_model: {model: n}",
+            "config.yaml:3:1: fallback_model: this has no effect, because `fallback_providers` is set and wins",
+        ),
+    ] {
+        let told = problems(&format!("{FIRST}{yaml}\n"));
+        assert!(told.first().is_some_and(|first| first.starts_with(wanted)), "{yaml}: {told:#?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use hookgate::agent::model::{Anthropic, Message, Model, ModelReply, ModelRequest, OpenAi, ToolResult, ToolSpec};
 use hookgate::agent::{Agent, Attempts, TurnOutcome, TurnRequest};
 use hookgate::config;
 use hookgate::session::{Remembered, Role, TurnStatus};
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::fake_model::FakeModel;
+use crate::support::world::{MODEL_KEY, World, run_test};
 
 const KEY: &str = "sk-fake-4711";
 
@@ -23,10 +25,14 @@ fn config(base_url: &str) -> config::Model {
         name: "fake-1".to_owned(),
         base_url: base_url.to_owned(),
         api_key: Some(SecretString::from(KEY)),
-        system_prompt: None,
         timeout: Duration::from_secs(3),
-        proxies: Proxies::default(),
+        ..config::Model::default()
     }
+}
+
+/// The same fake in its other dialect.
+fn anthropic(model: &FakeModel) -> config::Model {
+    config::Model { provider: config::Provider::Anthropic, ..config(model.base_url().trim_end_matches("/v1")) }
 }
 
 fn agent_of(model: &config::Model, hooks: Arc<Registry>) -> Agent {
@@ -665,4 +671,315 @@ async fn a_hook_adds_context_to_the_question_and_another_rewrites_the_answer() {
     assert_eq!(of(&told, "transform_llm_output")["response_text"], "echo: hi\n\nIt is raining.");
     assert_eq!(of(&told, "post_llm_call")["assistant_response"], "HI");
     all_said(&model);
+}
+
+#[tokio::test]
+async fn anthropic_is_asked_in_its_own_dialect() {
+    let model = FakeModel::start().await;
+    model.says("Hello my friend.");
+    let mut request = turn("and now?");
+    request.history = vec![remembered(Role::User, "hi"), remembered(Role::Assistant, "Hello.")];
+    let config = anthropic(&model);
+    let shown = Mutex::new(Vec::new());
+    let partial = |so_far: &str| shown.lock().unwrap().push(so_far.to_owned());
+    let outcome = agent_of(&config, Arc::default()).run_turn(request, &partial, &CancellationToken::new()).await;
+    assert_eq!(outcome, answer("Hello my friend."));
+    assert_eq!(shown.into_inner().unwrap(), ["Hello ", "Hello my ", "Hello my friend."]);
+    let asked = &model.requests()[0];
+    assert_eq!((asked.api_key.as_deref(), asked.authorization.as_deref()), (Some(KEY), None));
+    assert_eq!(asked.body["model"], "fake-1");
+    assert_eq!(asked.body["max_tokens"], 8192);
+    assert!(asked.body["system"].as_str().unwrap().starts_with("You are an assistant"));
+    assert_eq!(model.was_told_last(), "and now?");
+    all_said(&model);
+}
+
+#[tokio::test]
+async fn anthropic_in_trouble_is_asked_again_as_any_other() {
+    let model = FakeModel::start().await;
+    let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    let inside = format!("event: error\ndata: {overloaded}\n\n");
+    model.fails(529, &[("retry-after", "0")], overloaded).sends("text/event-stream", &[inside.as_bytes()]);
+    model.breaks_midway("The first ").says("At last.");
+    let agent = agent_of(&anthropic(&model), Arc::default());
+    assert_eq!(ask(&agent, "hi").await.0, answer("At last."));
+
+    for (status, kind, sentence) in [
+        (
+            401,
+            "authentication_error",
+            "The model's provider refused the key; \
+             check model.api_key (or ANTHROPIC_API_KEY) in the gateway's configuration.",
+        ),
+        (
+            404,
+            "not_found_error",
+            "The model \"fake-1\" was not found at the configured address; \
+             check model.default and model.base_url in the gateway's configuration.",
+        ),
+        (
+            413,
+            "request_too_large",
+            "This conversation is too long for the model; start a new one with /new, or send a shorter message.",
+        ),
+    ] {
+        model.fails(status, &[], &json!({ "type": "error", "error": { "type": kind, "message": KEY } }).to_string());
+        assert_eq!(failure(ask(&agent, "hi").await.0).0, sentence);
+    }
+    model.fails(429, &[("retry-after", "240")], r#"{"type":"error","error":{"type":"rate_limit_error"}}"#);
+    let (for_user, _) = failure(ask(&agent, "hi").await.0);
+    assert_eq!(for_user, "The model is busy (rate limit); try again in 4 minutes.");
+    let refusal = r#"data: {"type":"message_delta","delta":{"stop_reason":"refusal"}}"#;
+    model.sends("text/event-stream", &[refusal.as_bytes(), b"\n\ndata: {\"type\":\"message_stop\"}\n\n"]);
+    let (for_user, _) = failure(ask(&agent, "hi").await.0);
+    assert_eq!(for_user, "The provider's content filter held the answer back; ask in other words.");
+    all_said(&model);
+}
+
+/// Both dialects of one fake.
+fn both(model: &FakeModel) -> [Box<dyn Model>; 2] {
+    [Box::new(OpenAi::new(&config(&model.base_url())).unwrap()), Box::new(Anthropic::new(&anthropic(model)).unwrap())]
+}
+
+fn tools() -> Arc<[ToolSpec]> {
+    let parameters = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
+    let (name, description) = ("read_file".to_owned(), "Reads a file.".to_owned());
+    [ToolSpec { name, description, parameters }].into()
+}
+
+/// Runs the tools of a reply as a loop would, with results that name the arguments.
+fn continued(request: &ModelRequest, reply: &ModelReply) -> ModelRequest {
+    let mut messages = request.messages.clone();
+    messages.push(Message::Assistant { text: reply.text.clone(), calls: reply.tool_calls.clone() });
+    let result = |call: &hookgate::agent::model::RequestedCall| ToolResult {
+        tool_call_id: call.id.clone(),
+        name: call.name.clone(),
+        content: match call.parsed() {
+            Ok(arguments) => json!({ "content": arguments }).to_string(),
+            Err(error) => json!({ "error": error }).to_string(),
+        },
+    };
+    messages.push(Message::ToolResults(reply.tool_calls.iter().map(result).collect()));
+    ModelRequest { messages, ..request.clone() }
+}
+
+#[tokio::test]
+async fn tools_are_asked_for_and_answered_in_every_dialect() {
+    let model = FakeModel::start().await;
+    for dialect in both(&model) {
+        model.says_and_calls("Let me see.", &[("read_file", json!({ "path": "a" })), ("read_file", json!({}))]);
+        model.calls_tool("list files!", json!({ "n": 1 }));
+        model.calls_raw("", &[("read_file", "{\"path\": ")]);
+        model.says("Done.");
+        let mut request =
+            ModelRequest { messages: vec![Message::user("look")], tools: tools(), ..ModelRequest::default() };
+        let mut shown = String::new();
+        let reply = dialect.complete(&request, &mut |piece| shown.push_str(piece)).await.unwrap();
+        assert_eq!((reply.text.as_str(), shown.as_str()), ("Let me see.", "Let me see."));
+        assert_eq!(reply.finish_reason.as_deref(), Some("tool_calls"));
+        let usage = reply.usage.unwrap();
+        assert_eq!((usage.input, usage.output, usage.total), (5, 7, 12));
+        let calls: Vec<_> = reply.tool_calls.iter().map(|call| (&*call.name, &*call.arguments)).collect();
+        assert_eq!(calls, [("read_file", r#"{"path":"a"}"#), ("read_file", "{}")]);
+
+        request = continued(&request, &reply);
+        let reply = dialect.complete(&request, &mut |_| {}).await.unwrap();
+        assert_eq!(
+            model.was_told_last(),
+            "tool `read_file`: {\"content\":{\"path\":\"a\"}}\ntool `read_file`: {\"content\":{}}"
+        );
+        assert_eq!((reply.text.as_str(), &*reply.tool_calls[0].name), ("", "list files!"));
+
+        request = continued(&request, &reply);
+        let reply = dialect.complete(&request, &mut |_| {}).await.unwrap();
+        assert_eq!(model.was_told_last(), "tool `list_files_`: {\"content\":{\"n\":1}}");
+        assert_eq!(reply.tool_calls[0].arguments, "{\"path\": ");
+
+        request = continued(&request, &reply);
+        assert_eq!(dialect.complete(&request, &mut |_| {}).await.unwrap().text, "Done.");
+        assert!(model.was_told_last().starts_with("tool `read_file`: {\"error\":\"the arguments are not valid JSON"));
+    }
+    all_said(&model);
+}
+
+#[tokio::test]
+async fn a_reply_of_calls_alone_is_empty_while_nothing_runs_them() {
+    let model = FakeModel::start().await;
+    model.calls_tools(&[("a", json!({})), ("b", json!({}))]);
+    let (agent, hooks) = hooked(&model, vec![]);
+    let (for_user, cause) = failure(run(&agent, turn("hi")).await);
+    assert!(for_user.starts_with("The model gave an empty answer"), "{for_user}");
+    assert!(cause.contains("tool_calls"), "{cause}");
+    let told = hooks.all().await;
+    let done = of(&told, "post_api_request");
+    assert_eq!((&done["finish_reason"], &done["assistant_tool_call_count"]), (&json!("tool_calls"), &json!(2)));
+    assert_eq!(done["assistant_message"]["tool_calls"][1]["function"], json!({ "name": "b", "arguments": "{}" }));
+    all_said(&model);
+}
+
+#[tokio::test]
+async fn hooks_count_tokens_by_the_same_names_in_every_dialect() {
+    let model = FakeModel::start().await;
+    model.says("Hello.");
+    let recorder = Recorder::new(vec![]);
+    let hooks = Registry::default();
+    hooks.register(Arc::new(Recording(Arc::clone(&recorder))));
+    run(&agent_of(&anthropic(&model), Arc::new(hooks)), turn("hi")).await;
+    let told = recorder.all().await;
+    let pre = of(&told, "pre_api_request");
+    assert_eq!((&pre["provider"], &pre["api_mode"]), (&json!("anthropic"), &json!("anthropic_messages")));
+    assert_eq!((&pre["max_tokens"], &pre["request_char_count"]), (&json!(8192), &json!(2)));
+    let usage = &of(&told, "post_api_request")["usage"];
+    assert_eq!((&usage["prompt_tokens"], &usage["total_tokens"]), (&json!(5), &json!(12)));
+    assert_eq!(usage["input_tokens"], 5);
+    all_said(&model);
+}
+
+#[tokio::test]
+async fn the_next_model_is_asked_where_one_fails_for_good_or_too_often() {
+    let (first, second, third) = (FakeModel::start().await, FakeModel::start().await, FakeModel::start().await);
+    first.fails(401, &[], "no");
+    second.fails(500, &[], "").fails(500, &[], "").breaks_midway("Well ").fails(503, &[], "");
+    third.says("Hello.");
+    let named = |name: &str, model: config::Model| config::Model { name: name.to_owned(), ..model };
+    let chain = config::Model {
+        fallbacks: vec![named("second", config(&second.base_url())), named("third", anthropic(&third))],
+        ..named("first", config(&first.base_url()))
+    };
+    let recorder = Recorder::new(vec![]);
+    let hooks = Registry::default();
+    hooks.register(Arc::new(Recording(Arc::clone(&recorder))));
+    assert_eq!(run(&agent_of(&chain, Arc::new(hooks)), turn("hi")).await, answer("Hello."));
+    let told = recorder.all().await;
+    let asked: Vec<_> = told.iter().map(|(event, payload)| (event.as_str(), payload["model"].as_str())).collect();
+    let (one, two, three) = (Some("first"), Some("second"), Some("third"));
+    let tried = |model| [("pre_api_request", model), ("api_request_error", model)];
+    let mut wanted = vec![("on_session_start", one), ("pre_llm_call", one), ("agent:step", None)];
+    wanted.extend(tried(one));
+    wanted.extend([tried(two), tried(two), tried(two), tried(two)].concat());
+    wanted.extend([
+        ("pre_api_request", three),
+        ("post_api_request", three),
+        ("transform_llm_output", three),
+        ("post_llm_call", three),
+        ("on_session_end", three),
+    ]);
+    assert_eq!(asked, wanted);
+    assert!(told.iter().filter_map(|(_, payload)| payload.get("api_call_count")).all(|count| *count == 1));
+    for model in [&first, &second, &third] {
+        all_said(model);
+    }
+}
+
+#[tokio::test]
+async fn where_all_models_fail_the_last_is_believed_and_the_next_turn_begins_anew() {
+    let (first, second) = (FakeModel::start().await, FakeModel::start().await);
+    first.fails(401, &[], "no").says("Back again.");
+    second.fails(429, &[("retry-after", "240")], "{}");
+    let chain = config::Model { fallbacks: vec![config(&second.base_url())], ..config(&first.base_url()) };
+    let agent = agent_of(&chain, Arc::default());
+    let (for_user, _) = failure(ask(&agent, "hi").await.0);
+    assert_eq!(for_user, "The model is busy (rate limit); try again in 4 minutes.");
+    assert_eq!(ask(&agent, "hi").await.0, answer("Back again."));
+    all_said(&first);
+    all_said(&second);
+}
+
+#[tokio::test]
+async fn what_was_recorded_is_replayed_offline() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("model.jsonl");
+    let model = FakeModel::start().await;
+    model.says("Hello.").fails(500, &[], &format!("bad key {KEY}")).says(&format!("Your key is {KEY}."));
+    let recording = config::Model { record: Some(file.clone()), ..config(&model.base_url()) };
+    let agent = agent_of(&recording, Arc::default());
+    assert_eq!(ask(&agent, "hi").await.0, answer("Hello."));
+    ask(&agent, &format!("is it {KEY}?")).await;
+    all_said(&model);
+    let recorded = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(recorded.lines().count(), 3);
+    assert!(!recorded.contains(KEY), "{recorded}");
+    let first: Value = serde_json::from_str(recorded.lines().next().unwrap()).unwrap();
+    assert_eq!(first["request"], model.requests()[0].body);
+    assert_eq!((&first["last"]["content"], &first["reply"]["text"]), (&json!("hi"), &json!("Hello.")));
+    drop(model);
+
+    let replaying = config::Model {
+        provider: config::Provider::Replay,
+        replay: Some(file.clone()),
+        ..config("http://127.0.0.1:1")
+    };
+    let agent = agent_of(&replaying, Arc::default());
+    assert_eq!(ask(&agent, "hi").await, (answer("Hello."), vec!["Hello.".to_owned()]));
+    let (for_user, cause) = failure(ask(&agent, "something else").await.0);
+    assert_eq!(for_user, "The recording this gateway answers from has no answer to that; the log names its line.");
+    let line = format!("line 3 of the recording {} answers ", file.display());
+    assert!(cause.starts_with(&line) && cause.ends_with(r#"{"role":"user","content":"something else"}"#), "{cause}");
+    assert_eq!(ask(&agent, &format!("is it {KEY}?")).await.0, answer("Your key is [key]."));
+    let (_, cause) = failure(ask(&agent, "more").await.0);
+    assert!(cause.contains("has nothing after line 3"), "{cause}");
+}
+
+#[tokio::test]
+async fn an_old_beginning_is_left_out_where_the_model_can_read_little() {
+    let model = FakeModel::echo().await;
+    let config = config::Model {
+        system_prompt: Some(String::new()),
+        context_length: Some(1000),
+        max_tokens: Some(50),
+        ..config(&model.base_url())
+    };
+    let mut request = turn("and now?");
+    request.history = vec![
+        remembered(Role::User, &"x".repeat(3000)),
+        remembered(Role::Assistant, "1"),
+        remembered(Role::User, "two"),
+    ];
+    run(&agent_of(&config, Arc::default()), request).await;
+    let body = &model.requests()[0].body;
+    assert_eq!(body["messages"], json!([{ "role": "user", "content": "two\n\nand now?" }]));
+    assert_eq!(body["max_tokens"], 50);
+    all_said(&model);
+}
+
+#[tokio::test]
+async fn a_chat_goes_on_with_the_next_model_and_the_log_names_it_once() {
+    let second = FakeModel::start().await;
+    second.says("Here I am.");
+    let fallback =
+        format!("fallback_providers: [{{provider: custom, model: second, base_url: '{}'}}]", second.base_url());
+    run_test(World::default().anthropic().setting(&fallback), async |t| {
+        t.model.says("Hello.").fails(402, &[], r#"{"type":"error","error":{"type":"billing_error"}}"#);
+        t.telegram.alice().says("hi");
+        assert_eq!(t.telegram.alice().hears().await?.text, "Hello.");
+        t.telegram.alice().says("still there?");
+        assert_eq!(t.telegram.alice().hears().await?.text, "Here I am.");
+        assert_eq!(t.model.requests()[0].api_key.as_deref(), Some(MODEL_KEY));
+        let asked = &second.requests()[0];
+        assert_eq!((asked.authorization.as_deref(), &asked.body["model"]), (None, &json!("second")));
+        assert_eq!(asked.body["messages"][1]["content"], "hi", "it is told what was said before");
+        t.log.shows("the next of fallback_providers is asked", 1).await?;
+        assert_eq!(t.log.text().matches("fallback=\"second\"").count(), 1, "{}", t.log.text());
+        all_said(&second);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_chat_is_answered_from_a_recording_written_by_hand() {
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("model.jsonl");
+    std::fs::write(
+        &file,
+        "{\"last\": {\"role\": \"user\", \"content\": \"hi\"}, \"reply\": {\"text\": \"Hello from before.\"}}\n",
+    )
+    .unwrap();
+    let replay = format!("model: {{provider: replay, replay: {}}}", file.display());
+    run_test(World::default().echo().setting(&replay), async |t| {
+        t.telegram.alice().says("hi");
+        assert_eq!(t.telegram.alice().hears().await?.text, "Hello from before.");
+        Ok(())
+    })
+    .await;
 }

@@ -698,7 +698,8 @@ async fn a_configured_secret_in_a_conversation_is_not_shown() -> Result<()> {
 #[tokio::test]
 async fn doctor_asks_the_model_and_says_what_is_wrong_with_it() -> Result<()> {
     let of = async |model: &str| {
-        let home = home(&format!("{FREE_PORTS}model: {{provider: openai, default: m, {model}}}\n"))?;
+        let provider = if model.contains("provider: ") { "" } else { "provider: openai, " };
+        let home = home(&format!("{FREE_PORTS}model: {{{provider}default: m, {model}}}\n"))?;
         let ran = on(&home, &["doctor"], "").await?;
         let line = ran.out.lines().find(|line| line.contains("  model")).context("a line")?.to_owned();
         Ok::<_, anyhow::Error>((ran.code, line))
@@ -709,7 +710,7 @@ async fn doctor_asks_the_model_and_says_what_is_wrong_with_it() -> Result<()> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let server = format!("base_url: 'http://{}/v1'", listener.local_addr()?);
     let answers = tokio::spawn(async move {
-        for status in ["401 Unauthorized", "404 Not Found"] {
+        for status in ["401 Unauthorized", "404 Not Found", "401 Unauthorized", "200 OK"] {
             let (mut stream, _) = listener.accept().await?;
             let mut head = vec![0; 4096];
             let read = tokio::io::AsyncReadExt::read(&mut stream, &mut head).await?;
@@ -723,7 +724,18 @@ async fn doctor_asks_the_model_and_says_what_is_wrong_with_it() -> Result<()> {
     assert!(code == 1 && line.contains("the server refuses the key; check model.api_key (OPENAI_API_KEY)"), "{line}");
     let (code, line) = of(&server).await?;
     assert!(code == 0 && line.starts_with("warning") && line.contains("without a key"), "{line}");
-    answers.await?
+    let anthropic = format!("provider: anthropic, {server}, api_key: sk-hidden-key");
+    let (code, line) = of(&anthropic).await?;
+    assert!(
+        code == 1 && line.contains("the server refuses the key; check model.api_key (ANTHROPIC_API_KEY)"),
+        "{line}"
+    );
+    let (code, line) = of(&anthropic).await?;
+    assert!(code == 0 && line.starts_with("ok") && line.contains("m at http://127.0.0.1:"), "{line}");
+    answers.await??;
+    let (code, line) = of("provider: replay, replay: nosuch.jsonl").await?;
+    assert!(code == 1 && line.contains("model.replay: cannot read ") && line.contains("nosuch.jsonl"), "{line}");
+    Ok(())
 }
 
 #[tokio::test]

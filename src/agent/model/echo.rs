@@ -46,7 +46,7 @@ impl Model for Echo {
             text: request.plain_text.clone(),
             finish_reason: Some("stop".to_owned()),
             model: Some(self.about.name.clone()),
-            usage: None,
+            ..ModelReply::default()
         })
     }
 }

@@ -66,11 +66,20 @@ fn by_words(told: &str, status: Option<u16>) -> Option<Reason> {
             "too many tokens",
             "prompt is too long",
             "input is too long",
+            "exceed context limit",
+            "request_too_large",
         ])
     {
         return Some(Reason::ContextLength);
     }
-    if says(&["insufficient_quota", "billing_hard_limit", "insufficient credit", "insufficient_balance"]) {
+    if says(&[
+        "insufficient_quota",
+        "billing_hard_limit",
+        "insufficient credit",
+        "insufficient_balance",
+        "credit balance",
+        "billing_error",
+    ]) {
         return Some(Reason::Quota);
     }
     if is_about_the_request && says(&["model_not_found", "model not found", "invalid model"]) {
@@ -87,6 +96,12 @@ fn by_words(told: &str, status: Option<u16>) -> Option<Reason> {
     }
     if says(&["permission"]) {
         return Some(Reason::Auth);
+    }
+    if says(&["not_found"]) {
+        return Some(Reason::NotFound);
+    }
+    if says(&["timeout_error"]) {
+        return Some(Reason::Timeout);
     }
     says(&["invalid_request"]).then_some(Reason::BadRequest)
 }
@@ -279,6 +294,12 @@ mod tests {
         assert_eq!(of(400, r#"{"object":"error","message":"too many tokens","code":null}"#).0, Reason::ContextLength);
         let quota = json!({"error": {"code": "insufficient_quota", "type": "insufficient_quota"}}).to_string();
         assert_eq!(of(429, &quota), (Reason::Quota, Retry::Never));
+        let credit = json!({"type": "error", "error": {
+            "type": "invalid_request_error", "message": "Your credit balance is too low to access the API.",
+        }});
+        assert_eq!(of(400, &credit.to_string()).0, Reason::Quota);
+        let long = json!({"error": {"message": "input length and `max_tokens` exceed context limit: 190000 + 64000"}});
+        assert_eq!(of(400, &long.to_string()).0, Reason::ContextLength);
         assert_eq!(of(400, r#"{"error":{"code":"model_not_found"}}"#).0, Reason::NotFound);
         assert_eq!(of(400, r#"[{"error":{"code":400,"message":"API key not valid."}}]"#).0, Reason::Auth);
         assert_eq!(of(503, r#"{"error":{"message":"context length service is down"}}"#).0, Reason::ServerError);

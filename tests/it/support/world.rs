@@ -42,6 +42,7 @@ pub(crate) struct World {
     routes: Vec<String>,
     env: BTreeMap<String, String>,
     echo: bool,
+    anthropic: bool,
     model_echoes: bool,
     telegram: bool,
     telegram_at: Option<String>,
@@ -62,6 +63,7 @@ impl Default for World {
             routes: vec![route],
             env: BTreeMap::from([("TELEGRAM_ALLOWED_USERS".to_owned(), "7".to_owned())]),
             echo: false,
+            anthropic: false,
             model_echoes: false,
             telegram: true,
             telegram_at: None,
@@ -76,6 +78,12 @@ impl World {
     /// The built-in echo answers instead of the fake model.
     pub(crate) fn echo(mut self) -> Self {
         self.echo = true;
+        self
+    }
+
+    /// The fake model is asked in Anthropic's dialect.
+    pub(crate) fn anthropic(mut self) -> Self {
+        self.anthropic = true;
         self
     }
 
@@ -163,8 +171,9 @@ impl World {
         }
         yaml.push_str(&format!("console: {{port: 0, token: {CONSOLE_TOKEN}}}\n"));
         if !self.echo {
+            let provider = if self.anthropic { "anthropic" } else { "openai" };
             yaml.push_str(&format!(
-                "model: {{provider: openai, default: fake, base_url: '{}', api_key: {MODEL_KEY}}}\n",
+                "model: {{provider: {provider}, default: fake, base_url: '{}', api_key: {MODEL_KEY}}}\n",
                 model.base_url()
             ));
         }

@@ -3,25 +3,23 @@
 
 use serde_json::Value;
 
+use super::super::calls::Calls;
+use super::super::http::{LONGEST_ANSWER, Reading};
 use super::super::refusal::{self, Asked};
-use super::super::{ModelError, ModelReply};
-
-/// The longest answer taken, in bytes.
-pub(super) const LONGEST_ANSWER: usize = 1 << 20;
+use super::super::{ModelError, ModelReply, Usage};
 
 /// An answer in the making.
 #[derive(Debug, Default)]
-pub(super) struct Reply {
+pub(in crate::agent::model) struct Reply {
     reply: ModelReply,
+    calls: Calls,
     has_ended: bool,
 }
 
-impl Reply {
-    /// Takes the data of one event, gives the new piece of the answer (often none).
-    ///
-    /// # Errors
-    /// The event reports an error, is no JSON object, or the answer grew beyond [`LONGEST_ANSWER`].
-    pub(super) fn take_event(&mut self, name: &str, data: &str, asked: Asked<'_>) -> Result<&str, ModelError> {
+impl Reading for Reply {
+    const UNSAID: &str = "a finish_reason and without [DONE]";
+
+    fn take_event(&mut self, name: &str, data: &str, asked: Asked<'_>) -> Result<&str, ModelError> {
         let data = data.trim();
         if data.is_empty() || self.has_ended {
             return Ok("");
@@ -40,11 +38,29 @@ impl Reply {
         self.take_object(object, asked)
     }
 
+    fn take_whole(&mut self, object: Value, asked: Asked<'_>) -> Result<&str, ModelError> {
+        if object.get("choices").is_none_or(|choices| !choices.is_array()) && object.get("error").is_none() {
+            return Err(refusal::broken(format!("the model's answer has no choices: {object}")));
+        }
+        self.take_object(object, asked)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    fn is_finished(&self) -> bool {
+        self.has_ended || self.reply.finish_reason.is_some()
+    }
+
+    fn into_reply(self, round: usize) -> Result<ModelReply, ModelError> {
+        Ok(ModelReply { tool_calls: self.calls.finish(round)?, ..self.reply })
+    }
+}
+
+impl Reply {
     /// Takes one object: a chunk of a stream, or a whole completion.
-    ///
-    /// # Errors
-    /// As [`take_event`](Self::take_event).
-    pub(super) fn take_object(&mut self, mut object: Value, asked: Asked<'_>) -> Result<&str, ModelError> {
+    fn take_object(&mut self, mut object: Value, asked: Asked<'_>) -> Result<&str, ModelError> {
         if let Some(error) = object.get("error").filter(|error| !error.is_null()) {
             return Err(refusal::of_error_object(error, asked));
         }
@@ -52,7 +68,8 @@ impl Reply {
             return Err(refusal::of_error_object(&object, asked));
         }
         if let Some(usage @ Value::Object(_)) = object.get_mut("usage").map(Value::take) {
-            self.reply.usage = Some(usage);
+            self.reply.usage = Some(tokens(&usage));
+            self.reply.raw_usage = Some(usage);
         }
         if let Some(model) = object.get("model").and_then(Value::as_str).filter(|model| !model.is_empty()) {
             self.reply.model = Some(model.to_owned());
@@ -63,6 +80,9 @@ impl Reply {
             // A model that declines says so in a field of its own.
             for key in ["content", "refusal"] {
                 self.push(said.and_then(|said| said.get(key)).unwrap_or(&Value::Null));
+            }
+            if let Some(calls) = said.and_then(|said| said.get("tool_calls")).and_then(Value::as_array) {
+                self.calls.take(calls)?;
             }
             if let Some(why) = choice.get("finish_reason").and_then(Value::as_str).filter(|why| !why.is_empty()) {
                 if why == "error" {
@@ -90,20 +110,19 @@ impl Reply {
             _ => {}
         }
     }
+}
 
-    /// Whether the server said that nothing follows.
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
-    /// Whether the model said that it is done; usage may follow.
-    pub(super) fn is_finished(&self) -> bool {
-        self.has_ended || self.reply.finish_reason.is_some()
-    }
-
-    /// The answer, complete or not.
-    pub(super) fn into_reply(self) -> ModelReply {
-        self.reply
+/// The counts of `usage`. Caches are reported under three names.
+fn tokens(usage: &Value) -> Usage {
+    let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64);
+    let (input, output) = (count("/prompt_tokens").unwrap_or(0), count("/completion_tokens").unwrap_or(0));
+    Usage {
+        input,
+        output,
+        total: count("/total_tokens").unwrap_or(input + output),
+        cached: ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"]
+            .into_iter()
+            .find_map(count),
     }
 }
 
@@ -146,11 +165,42 @@ mod tests {
         ]);
         assert_eq!(pieces, ["Hel", "lo"]);
         assert!(reply.has_ended() && reply.is_finished());
-        let reply = reply.into_reply();
+        let reply = reply.into_reply(1).unwrap();
         assert_eq!(reply.text, "Hello");
         assert_eq!(reply.finish_reason.as_deref(), Some("stop"));
         assert_eq!(reply.model.as_deref(), Some("m-1"));
-        assert_eq!(reply.usage, Some(json!({"total_tokens": 7})));
+        assert_eq!(reply.raw_usage, Some(json!({"total_tokens": 7})));
+        assert_eq!(reply.usage, Some(Usage { total: 7, ..Usage::default() }));
+    }
+
+    #[test]
+    fn a_stream_with_tool_calls() {
+        let (pieces, reply) = read(&[
+            r#"{"choices":[{"delta":{"role":"assistant","content":null,"tool_calls":null}}]}"#,
+            r#"{"choices":[{"delta":{"content":"Let me see."}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"read","arguments":""}}]}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"p\":"}}]}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}},{"index":1,"function":{"name":"list"}}]}}]}"#,
+            r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":3}}}"#,
+        ]);
+        assert_eq!(pieces, ["Let me see."]);
+        let reply = reply.into_reply(5).unwrap();
+        let calls: Vec<_> = reply.tool_calls.iter().map(|call| [&call.id, &call.name, &call.arguments]).collect();
+        assert_eq!(calls, [["a", "read", r#"{"p":1}"#], ["call_5_1", "list", ""]]);
+        assert_eq!(reply.finish_reason.as_deref(), Some("tool_calls"));
+        assert_eq!(reply.usage, Some(Usage { input: 9, output: 4, total: 13, cached: Some(3) }));
+    }
+
+    #[test]
+    fn a_whole_answer_with_tool_calls() {
+        let mut reply = Reply::default();
+        let call = json!({"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}});
+        let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+        let whole = json!({"choices": [{"message": message, "finish_reason": "stop"}]});
+        assert_eq!(reply.take_whole(whole, ASKED).unwrap(), "");
+        let reply = reply.into_reply(1).unwrap();
+        assert_eq!((reply.text.as_str(), reply.tool_calls.len()), ("", 1));
+        assert_eq!(reply.finish_reason.as_deref(), Some("stop"));
     }
 
     #[test]

@@ -5,8 +5,7 @@ use std::time::Duration;
 use futures_util::Stream;
 use reqwest::Response;
 
-use super::super::ModelError;
-use super::super::refusal;
+use super::{ModelError, refusal};
 
 /// A completion that does not stream, in bytes.
 const LONGEST_OBJECT: usize = 8 << 20;
