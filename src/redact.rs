@@ -51,6 +51,30 @@ pub fn redact(text: &str) -> String {
     }
 }
 
+/// How many bytes at the end of a text that was cut there may be the beginning of a secret, if at least `least` are.
+pub fn begun_at_end(text: &str, least: usize) -> usize {
+    longest_part(text, least, |value, part| value.get(..part), |text, part| text.ends_with(part))
+}
+
+/// How many bytes at the start of a text that was cut there may be the end of a secret, if at least `least` are.
+pub fn ended_at_start(text: &str, least: usize) -> usize {
+    longest_part(text, least, |value, part| value.get(value.len() - part..), |text, part| text.starts_with(part))
+}
+
+fn longest_part(
+    text: &str,
+    least: usize,
+    part_of: impl Fn(&str, usize) -> Option<&str>,
+    is_there: impl Fn(&str, &str) -> bool,
+) -> usize {
+    let known = known().read().unwrap_or_else(PoisonError::into_inner);
+    let longest = |value: &String| {
+        let lengths = (least.max(1)..=value.len().min(text.len())).rev();
+        lengths.into_iter().find(|length| part_of(value, *length).is_some_and(|part| is_there(text, part)))
+    };
+    known.values.iter().filter_map(longest).max().unwrap_or(0)
+}
+
 fn automaton() -> Option<Arc<AhoCorasick>> {
     known().read().unwrap_or_else(PoisonError::into_inner).automaton.clone()
 }
@@ -95,5 +119,15 @@ mod tests {
         add(&[SecretString::from("123:AAbb-token"), SecretString::from("123:AAbb-token-2"), SecretString::from("ab")]);
         assert_eq!(redact("GET /bot123:AAbb-token/getMe ab"), "GET /bot[redacted]/getMe ab");
         assert_eq!(redact("x123:AAbb-token-2y 123%3AAAbb-token"), "x[redacted]y [redacted]");
+    }
+    #[test]
+    fn a_part_of_a_secret_is_found_where_a_text_was_cut() {
+        add(&[SecretString::from("cut-me-here"), SecretString::from("schlüssel-zwei")]);
+        assert_eq!(
+            (begun_at_end("a cut-me-he", 4), begun_at_end("a cut-me-here", 4), begun_at_end("a cut", 4)),
+            (9, 11, 0)
+        );
+        assert_eq!((ended_at_start("me-here b", 1), ended_at_start("zwei", 4), ended_at_start("wei", 4)), (7, 4, 0));
+        assert_eq!((begun_at_end("schlü", 4), ended_at_start("üssel-zwei", 4)), (6, 11));
     }
 }

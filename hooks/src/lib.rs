@@ -7,6 +7,7 @@ mod directive;
 mod event;
 mod hook;
 pub mod payload;
+pub mod process;
 mod registry;
 
 pub use directive::Directive;

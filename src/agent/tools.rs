@@ -1,6 +1,9 @@
 //! What the model may do besides speaking: the [`Tool`] seam, and what a call is given and gives back. One file per tool
 //! below. Whether a call is allowed is decided by the loop that makes it, never here.
 
+pub mod process;
+pub mod terminal;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

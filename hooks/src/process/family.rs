@@ -1,0 +1,339 @@
+//! Which processes belong to one we started, and how they are ended. See [`super`] for how they are found.
+
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+/// The variable that marks the members of a family.
+pub const MARK: &str = "HOOKGATE_PROCESS_ID";
+/// The mark of a family whose members may outlive the process that was started ends in this.
+const DETACHED: &str = "-detached";
+/// How long we try to end what SIGKILL does not end at once (a process stuck in the kernel).
+const LONGEST_KILL: Duration = Duration::from_secs(5);
+
+/// All families of this process: orphans come back to the process, whichever runner started them.
+static FAMILIES: Mutex<Families> = Mutex::new(Families { list: Vec::new(), starts: 0, detached: false });
+
+struct Families {
+    list: Vec<Entry>,
+    /// Grows with every start, so that who looked around can tell whether one came between.
+    starts: u64,
+    /// Whether any family's members may outlive their leader.
+    detached: bool,
+}
+
+struct Entry {
+    id: u64,
+    /// The process we started, which leads the family's group. `None` while it starts.
+    leader: Option<i32>,
+    /// When the leader started, in the kernel's clock ticks. 0 while it starts or when unknown.
+    born: u64,
+}
+
+fn families() -> MutexGuard<'static, Families> {
+    FAMILIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A process we started and everything that came of it. Forgotten when dropped; drop it when its leader is reaped.
+#[derive(Debug)]
+pub(super) struct Family {
+    id: u64,
+    leader: i32,
+    mark: String,
+}
+
+impl Family {
+    /// Before its leader is started, so that nobody takes the leader for somebody else's orphan.
+    pub(super) fn begin(detach: bool) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        table::become_subreaper();
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut families = families();
+        families.starts += 1;
+        families.detached |= detach;
+        families.list.push(Entry { id, leader: None, born: 0 });
+        Self { id, leader: 0, mark: format!("{}{id}{}", our_marks(), if detach { DETACHED } else { "" }) }
+    }
+
+    pub(super) fn started(&mut self, leader: u32) {
+        // Process numbers are positive and fit: that is how the system hands them out.
+        self.leader = i32::try_from(leader).unwrap_or(0);
+        let born = table::stat(self.leader).map_or(0, |stat| stat.born);
+        if let Some(entry) = families().list.iter_mut().find(|entry| entry.id == self.id) {
+            (entry.leader, entry.born) = (Some(self.leader), born);
+        }
+    }
+
+    pub(super) fn mark(&self) -> OsString {
+        self.mark.clone().into()
+    }
+
+    /// Sends a signal to every member. How many of them were alive.
+    pub(super) fn signal(&self, signal: Signal) -> usize {
+        if self.leader <= 0 {
+            return 0;
+        }
+        let Some(members) = table::members(self) else {
+            // Without /proc there is the group alone.
+            return usize::from(killpg(Pid::from_raw(self.leader), signal).is_ok());
+        };
+        let ours = nix::unistd::getpgrp().as_raw();
+        let mut groups: Vec<i32> = members.iter().map(|member| member.group).filter(|group| *group != ours).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        // A group is signalled at once, also the member that is being born now.
+        for group in groups.into_iter().filter(|group| *group > 1) {
+            let _ = killpg(Pid::from_raw(group), signal);
+        }
+        for member in members.iter().filter(|member| member.group == ours) {
+            let _ = kill(Pid::from_raw(member.pid), signal);
+        }
+        members.len()
+    }
+
+    /// Whether a member is alive.
+    pub(super) fn is_alive(&self) -> bool {
+        match table::members(self) {
+            Some(members) => !members.is_empty(),
+            None => self.leader > 0 && killpg(Pid::from_raw(self.leader), None) != Err(Errno::ESRCH),
+        }
+    }
+
+    /// Kills every member and waits until they are gone. Blocks for milliseconds, in the worst case for seconds.
+    pub(super) fn kill(&self) {
+        let begun = std::time::Instant::now();
+        let mut pause = Duration::from_millis(1);
+        while self.signal(Signal::SIGKILL) > 0 && begun.elapsed() < LONGEST_KILL {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+        reap();
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        families().list.retain(|entry| entry.id != self.id);
+    }
+}
+
+/// How all marks of this gateway begin. Another gateway, or an earlier one with the same number, has others.
+fn our_marks() -> &'static str {
+    static OURS: OnceLock<String> = OnceLock::new();
+    OURS.get_or_init(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        format!("{}.{now:x}-", std::process::id())
+    })
+}
+
+/// Reaps orphans that came back to us and have ended. Blocks for less than a millisecond.
+pub(super) fn reap() {
+    table::reap();
+}
+
+#[cfg(target_os = "linux")]
+mod table {
+    use std::collections::{HashMap, HashSet};
+    use std::fs;
+    use std::sync::Once;
+
+    use nix::sys::wait::{WaitPidFlag, waitpid};
+    use nix::unistd::{Pid, getpgrp};
+
+    use super::{DETACHED, Family, MARK, families, our_marks};
+
+    /// A line of `/proc/<pid>/stat`, see proc(5).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) struct Stat {
+        pub(super) pid: i32,
+        pub(super) parent: i32,
+        pub(super) group: i32,
+        pub(super) born: u64,
+        pub(super) has_ended: bool,
+    }
+
+    /// Lets orphans among our descendants come back to us instead of to process 1.
+    pub(super) fn become_subreaper() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
+                tracing::warn!(%error, "processes that a hook or tool leaves behind may not be found");
+            }
+        });
+    }
+
+    pub(super) fn stat(pid: i32) -> Option<Stat> {
+        parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name in parentheses may contain anything; what follows it does not.
+    pub(super) fn parse(line: &str) -> Option<Stat> {
+        let (before, rest) = (line.split_once(' ')?.0, line.rsplit_once(')')?.1);
+        let mut fields = rest.split_ascii_whitespace();
+        let has_ended = matches!(fields.next()?, "Z" | "X" | "x");
+        let (parent, group) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some(Stat { pid: before.parse().ok()?, parent, group, born: fields.nth(16)?.parse().ok()?, has_ended })
+    }
+
+    /// Who has which children.
+    enum Tree {
+        /// The kernel tells by process.
+        Asked,
+        /// It does not: all processes were read.
+        Read(HashMap<i32, Vec<i32>>),
+    }
+
+    impl Tree {
+        fn new() -> Option<Self> {
+            let own = std::process::id();
+            if fs::exists(format!("/proc/{own}/task/{own}/children")).unwrap_or(false) {
+                return Some(Self::Asked);
+            }
+            let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+            for entry in fs::read_dir("/proc").ok()?.flatten() {
+                let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+                if let Some(stat) = pid.and_then(stat) {
+                    children.entry(stat.parent).or_default().push(stat.pid);
+                }
+            }
+            Some(Self::Read(children))
+        }
+
+        fn children(&self, pid: i32) -> Vec<i32> {
+            match self {
+                Self::Read(children) => children.get(&pid).cloned().unwrap_or_default(),
+                Self::Asked => {
+                    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+                    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+                    lists
+                        .flat_map(|list| {
+                            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+                        })
+                        .collect()
+                }
+            }
+        }
+    }
+
+    fn own_pid() -> i32 {
+        Pid::this().as_raw()
+    }
+
+    /// The members of a family that are alive: below its leader, and below the orphans that are its own.
+    pub(super) fn members(family: &Family) -> Option<Vec<Stat>> {
+        let tree = Tree::new()?;
+        let mut waiting: Vec<i32> =
+            tree.children(own_pid()).into_iter().filter(|root| belongs(*root, family)).collect();
+        let (mut members, mut seen) = (Vec::new(), HashSet::new());
+        while let Some(pid) = waiting.pop() {
+            let Some(stat) = stat(pid).filter(|_| seen.insert(pid)) else { continue };
+            // A process that has ended may still have threads, and these children.
+            waiting.extend(tree.children(pid));
+            if !stat.has_ended {
+                members.push(stat);
+            }
+        }
+        Some(members)
+    }
+
+    /// Whether a child of ours is the family's leader or an orphan of it.
+    fn belongs(root: i32, family: &Family) -> bool {
+        if root == family.leader {
+            return true;
+        }
+        let Some(stat) = stat(root) else { return false };
+        // What shares our group was started by somebody else in this process (a test): families have groups of their own.
+        if stat.group == getpgrp().as_raw() {
+            return false;
+        }
+        if stat.group == family.leader {
+            return true;
+        }
+        if families().list.iter().any(|entry| entry.leader.is_some_and(|leader| [root, stat.group].contains(&leader))) {
+            return false;
+        }
+        match mark_of(root) {
+            Some(mark) if mark == family.mark => true,
+            // Of a family that has ended, found late.
+            Some(mark) => mark.starts_with(our_marks()) && !mark.ends_with(DETACHED) && !is_alive(&mark),
+            // It wiped or hid its environment: ours if no other family can have borne it.
+            None => {
+                let families = families();
+                let could = |born: u64| born <= stat.born;
+                !families.detached && families.list.iter().all(|entry| (entry.id == family.id) == could(entry.born))
+            }
+        }
+    }
+
+    fn is_alive(mark: &str) -> bool {
+        let id = mark.trim_start_matches(our_marks()).trim_end_matches(DETACHED).parse::<u64>().ok();
+        families().list.iter().any(|entry| Some(entry.id) == id)
+    }
+
+    fn mark_of(pid: i32) -> Option<String> {
+        let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let mut variables = environ.split(|byte| *byte == 0);
+        let value = variables.find_map(|variable| variable.strip_prefix(MARK.as_bytes())?.strip_prefix(b"="))?;
+        String::from_utf8(value.to_vec()).ok()
+    }
+
+    pub(super) fn reap() {
+        let before = families().starts;
+        let Some(tree) = Tree::new() else { return };
+        let ours = getpgrp().as_raw();
+        let ended =
+            tree.children(own_pid()).into_iter().filter_map(stat).filter(|stat| stat.has_ended && stat.group != ours);
+        let ended: Vec<Stat> = ended.collect();
+        let families = families();
+        // A process that is being started is waited for by who starts it, and is not in the list yet.
+        if families.starts != before || families.list.iter().any(|entry| entry.leader.is_none()) {
+            return;
+        }
+        for stat in ended {
+            if !families.list.iter().any(|entry| entry.leader == Some(stat.pid)) {
+                let _ = waitpid(Pid::from_raw(stat.pid), Some(WaitPidFlag::WNOHANG));
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        #[test]
+        fn a_line_of_stat_is_read_whatever_the_process_is_called() {
+            let rest = "1 42 42 0 -1 4194560 96 0 0 0 0 0 0 0 20 0 1 0 98765 2342912 128";
+            let stat = super::parse(&format!("42 (a) Z (b c) S {rest}")).unwrap();
+            assert_eq!((stat.pid, stat.parent, stat.group, stat.born, stat.has_ended), (42, 1, 42, 98765, false));
+            assert!(super::parse(&format!("42 (x) Z {rest}")).unwrap().has_ended);
+            assert_eq!(super::parse("42 (x"), None);
+            assert!(super::stat(super::own_pid()).unwrap().born > 0);
+        }
+    }
+}
+
+/// Elsewhere a family is its group: there is no way to find who left it.
+#[cfg(not(target_os = "linux"))]
+mod table {
+    #[derive(Debug, Clone, Copy)]
+    pub(super) struct Stat {
+        pub(super) pid: i32,
+        pub(super) group: i32,
+        pub(super) born: u64,
+    }
+
+    pub(super) fn become_subreaper() {}
+
+    pub(super) fn stat(_pid: i32) -> Option<Stat> {
+        None
+    }
+
+    pub(super) fn members(_family: &super::Family) -> Option<Vec<Stat>> {
+        None
+    }
+
+    pub(super) fn reap() {}
+}
