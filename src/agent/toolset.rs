@@ -127,21 +127,19 @@ pub fn expand(names: &[String], known_tools: &[&str]) -> Expanded {
     for written in names {
         let name = written.trim().to_ascii_lowercase();
         let set = TOOLSETS.iter().find(|(set, _)| *set == name).map(|(_, tools)| *tools);
-        let tool = known_tools.iter().copied().find(|tool| *tool == name);
-        if set.is_none() && tool.is_none() {
-            let is_later = NOT_YET.contains(&name.as_str())
-                || NOT_YET_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-                || TOOLS.contains(&name.as_str());
-            if is_later {
-                expanded.not_yet.push(name);
-            } else {
-                let near = nearest(&name, TOOLSETS.iter().map(|(set, _)| *set).chain(TOOLS.iter().copied()));
-                expanded.unknown.push((written.trim().to_owned(), near));
-            }
-            continue;
+        let named = |tool: &&str| *tool == name || set.is_some_and(|tools| tools.contains(tool));
+        let tools: Vec<&str> = known_tools.iter().copied().filter(named).collect();
+        let is_later = NOT_YET.contains(&name.as_str())
+            || NOT_YET_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            || TOOLS.contains(&name.as_str())
+            || set.is_some_and(|tools| !tools.is_empty());
+        if tools.is_empty() && is_later {
+            expanded.not_yet.push(name);
+        } else if tools.is_empty() && set.is_none() {
+            let near = nearest(&name, TOOLSETS.iter().map(|(set, _)| *set).chain(TOOLS.iter().copied()));
+            expanded.unknown.push((written.trim().to_owned(), near));
         }
-        wanted.extend(set.into_iter().flatten());
-        wanted.extend(tool);
+        wanted.extend(tools);
     }
     let is_wanted = |tool: &&&str| wanted.contains(*tool);
     expanded.tools = known_tools.iter().filter(is_wanted).map(|tool| (*tool).to_owned()).collect();

@@ -470,7 +470,7 @@ fn micros(node: &Node) -> Result<u64, Wrong> {
 
 /// The amount of money, as it is written.
 pub(super) fn in_money(micros: u64) -> serde_json::Value {
-    if micros % 1_000_000 == 0 { (micros / 1_000_000).into() } else { (micros as f64 / 1e6).into() }
+    if micros.is_multiple_of(1_000_000) { (micros / 1_000_000).into() } else { (micros as f64 / 1e6).into() }
 }
 
 pub(super) fn web(settings: &mut Settings, secrets: &mut Secrets) -> Web {

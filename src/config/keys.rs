@@ -340,6 +340,8 @@ const LATER: &[&str] = &[
     // Of sections that are read.
     "approvals.discord_prompt_timeout",
     "approvals.mcp_reload_confirm",
+    "tool_output.max_line_length",
+    "tool_output.max_lines",
     "model.extra_body",
     "model.reasoning_effort",
     "model.temperature",

@@ -1054,7 +1054,7 @@ fn the_web_is_searched_at_a_server_and_private_places_are_exact() {
     for place in ["a.b", "a.b:0", "a.b:x", ":80", "http://a.b:80", "::1:80", "[a.b]:80", "a b:80", "a.b:70000"] {
         let told = problems(&format!("web: {{allow_private: ['{place}']}}"));
         assert!(
-            told[0].starts_with("! config.yaml:1:22: web.allow_private: a private place is a host and"),
+            told[0].starts_with("! config.yaml:1:23: web.allow_private: a private place is a host and"),
             "{told:?}"
         );
     }
