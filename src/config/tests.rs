@@ -1499,8 +1499,8 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
     #[test]
     fn no_file_panics(
-        key in "(model|platforms|telegram|webhook|gateway|console|limits|allowed_users|storage|hooks|[a-z]{1,5})",
-        below in "(extra|token|port|host|routes|home_channel|[a-z.]{0,6})",
+        key in "(model|platforms|telegram|webhook|gateway|console|limits|allowed_users|storage|hooks|agent|approvals|budgets|tool_output|platform_toolsets|terminal|files|secrets|web|[a-z]{1,5})",
+        below in "(extra|token|port|host|routes|home_channel|prices|mode|turn|cost|deny|cwd|local|[a-z.]{0,6})",
         value in "[\\[\\]{}:a-z0-9 ,'\"$*&-]{0,16}",
     ) {
         from_yaml(&format!("{key}: {value}\n{key}:\n  {below}: {value}\n"));
