@@ -6,6 +6,7 @@ mod attempts;
 pub mod model;
 mod prompt;
 pub mod tools;
+pub mod toolset;
 mod turn;
 
 use std::sync::Arc;

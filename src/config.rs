@@ -3,6 +3,7 @@
 //! Precedence: command line › process environment › `.env` › `config.yaml` › defaults (`spec/decisions.md` §1).
 //! Everything wrong is a [`Problem`] with its place; nothing is dropped in silence.
 
+mod agent;
 mod build;
 mod env_file;
 mod expand;
@@ -25,13 +26,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hookgate_adapters::{ChatTarget, GroupRules, Proxies, ReplyToMode, WebhookOptions};
+use hookgate_adapters::{ChatTarget, GroupRules, Platform, Proxies, ReplyToMode, WebhookOptions};
 use secrecy::SecretString;
 
 use crate::session::{ResetPolicy, Sharing};
 use crate::store::{StoreUrl, UncertainSends};
 use crate::webhook::route::{Route, RouteDefaults};
 
+pub use agent::{
+    AgentLimits, ApprovalMode, Approvals, Budget, Budgets, FileAccess, OnTimeout, Prices, TerminalDefaults, Web,
+};
 pub use home::{Home, resolve_home};
 pub use schema::json_schema;
 pub(crate) use show::address;
@@ -79,6 +83,27 @@ pub struct Config {
     pub edits: bool,
     /// `roles`.
     pub roles: Roles,
+    /// `agent`.
+    pub agent: AgentLimits,
+    /// `platform_toolsets`: the tools of each platform it names, without those that are disabled. [`Config::tools_of`] knows
+    /// the others'.
+    pub toolsets: BTreeMap<Platform, Vec<String>>,
+    /// `approvals`.
+    pub approvals: Approvals,
+    /// `command_allowlist`: descriptions of dangerous commands that are always approved, as the reference writes them.
+    pub command_allowlist: Vec<String>,
+    /// `terminal`.
+    pub terminal: TerminalDefaults,
+    /// `files`.
+    pub files: FileAccess,
+    /// `web`.
+    pub web: Web,
+    /// `secrets.pass_to_tools`: variables of the processes of tools, by name.
+    pub tool_env: Vec<(String, SecretString)>,
+    /// `secrets.pass_to_hooks`: variables of the processes of hooks, by name.
+    pub hook_env: Vec<(String, SecretString)>,
+    /// `budgets`.
+    pub budgets: Budgets,
     /// Every secret value of config, `.env` and environment that hookgate uses, for redaction by value.
     pub secrets: Vec<SecretString>,
 }
@@ -157,7 +182,7 @@ pub struct Limits {
     pub failed_signatures_per_minute: u32,
     /// 16.
     pub hook_processes: usize,
-    /// 50000.
+    /// 50000; the reference's `tool_output.max_bytes` is read too.
     pub tool_output_bytes: usize,
 }
 
@@ -180,6 +205,8 @@ pub struct Model {
     pub max_tokens: Option<u32>,
     /// `model.context_length`: how much the model can read at once, in tokens.
     pub context_length: Option<u32>,
+    /// `model.prices`: what its tokens cost.
+    pub prices: Option<Prices>,
     /// `model.record`: where exchanges are kept.
     pub record: Option<PathBuf>,
     /// `model.replay`: the file that `provider: replay` answers from.
@@ -202,6 +229,7 @@ impl Default for Model {
             timeout: Duration::from_secs(120),
             max_tokens: None,
             context_length: None,
+            prices: None,
             record: None,
             replay: None,
             proxies: Proxies::default(),

@@ -40,6 +40,18 @@ pub enum Directive {
         /// Why, for the person or the model concerned.
         reason: String,
     },
+    /// A person must agree before the tool runs.
+    Approve {
+        /// Why, for that person.
+        message: Option<String>,
+        /// What a remembered approval covers; `None`: the tool.
+        rule_key: Option<String>,
+    },
+    /// Run the tool with these arguments over its own: keys that are not named stay.
+    Modify {
+        /// The arguments to set.
+        args: serde_json::Map<String, serde_json::Value>,
+    },
     /// Text for the model, added to the user's message of this turn. Combined answers are joined with an empty line.
     Context(String),
     /// Use this text in place of the one that was shown.
@@ -57,6 +69,8 @@ impl Directive {
             Self::Handled { .. } => "handled",
             Self::RewriteCommand { .. } => "rewrite_command",
             Self::Block { .. } => "block",
+            Self::Approve { .. } => "approve",
+            Self::Modify { .. } => "modify",
             Self::Context(_) => "context",
             Self::Replace(_) => "replace",
         }

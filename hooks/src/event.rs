@@ -54,6 +54,13 @@ event_names! {
     POST_API_REQUEST = "post_api_request";
     API_REQUEST_ERROR = "api_request_error";
     TRANSFORM_LLM_OUTPUT = "transform_llm_output";
+    PRE_TOOL_CALL = "pre_tool_call";
+    POST_TOOL_CALL = "post_tool_call";
+    TRANSFORM_TOOL_RESULT = "transform_tool_result";
+    TRANSFORM_TERMINAL_OUTPUT = "transform_terminal_output";
+    PRE_VERIFY = "pre_verify";
+    PRE_APPROVAL_REQUEST = "pre_approval_request";
+    POST_APPROVAL_RESPONSE = "post_approval_response";
 }
 
 impl Event {

@@ -14,4 +14,4 @@ pub use directive::Directive;
 pub use event::{Answers, EVENTS, Event, EventRow, Fires, System, is_known, matches, suggest};
 pub use hook::{Hook, HookError};
 pub use payload::Payload;
-pub use registry::{HookStats, Registry};
+pub use registry::{HookStats, Registry, ToolCallVerdict};

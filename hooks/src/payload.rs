@@ -6,6 +6,7 @@
 mod gateway;
 mod plugin;
 mod sanitised;
+mod tool;
 
 use serde::Serialize;
 
@@ -19,6 +20,10 @@ pub use plugin::{
     PreLlmCall, TransformLlmOutput,
 };
 pub use sanitised::Sanitised;
+pub use tool::{
+    PostApprovalResponse, PostToolCall, PreApprovalRequest, PreToolCall, PreVerify, ToolStatus,
+    TransformTerminalOutput, TransformToolResult,
+};
 
 /// The value of `telemetry_schema_version`, which existing plugins look at.
 pub(crate) const TELEMETRY_SCHEMA_VERSION: &str = "hermes.observer.v1";
@@ -63,6 +68,13 @@ payload_of! {
     PostApiRequest: "post_api_request";
     ApiRequestError: "api_request_error";
     TransformLlmOutput: "transform_llm_output";
+    PreToolCall: "pre_tool_call";
+    PostToolCall: "post_tool_call";
+    TransformToolResult: "transform_tool_result";
+    TransformTerminalOutput: "transform_terminal_output";
+    PreVerify: "pre_verify";
+    PreApprovalRequest: "pre_approval_request";
+    PostApprovalResponse: "post_approval_response";
 }
 
 /// The first 500 code points of a text, without an ellipsis.

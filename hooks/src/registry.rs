@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
 pub use slot::HookStats;
 use slot::Slot;
 
 use crate::event::Closeness;
-use crate::payload::TELEMETRY_SCHEMA_VERSION;
+use crate::payload::{PreToolCall, TELEMETRY_SCHEMA_VERSION};
 use crate::{Answers, Directive, Event, Hook, Payload, System};
 
 /// Events waiting for one hook.
@@ -101,6 +101,17 @@ impl Registry {
             match question {
                 Some(question) => question.put().await,
                 None => Directive::Allow,
+            }
+        }
+    }
+
+    /// Asks about one tool call, as [`Registry::ask`] does. Each hook sees the arguments as those before it left them.
+    pub fn ask_tool_call(&self, payload: impl FnOnce() -> PreToolCall) -> impl Future<Output = ToolCallVerdict> + Send {
+        let question = self.question(&Event::PRE_TOOL_CALL, payload);
+        async move {
+            match question {
+                Some(question) => question.put_tool_call().await,
+                None => ToolCallVerdict::default(),
             }
         }
     }
@@ -222,6 +233,47 @@ impl Question {
             None if !contexts.is_empty() => Directive::Context(contexts.join("\n\n")),
             None => Directive::Allow,
         }
+    }
+}
+
+/// What the hooks of `pre_tool_call` say together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ToolCallVerdict {
+    /// The arguments, if a hook changed them.
+    pub args: Option<Map<String, Value>>,
+    /// `Allow`, `Approve` or `Block`.
+    pub directive: Directive,
+}
+
+impl Question {
+    async fn put_tool_call(mut self) -> ToolCallVerdict {
+        let Some(mut payload) = self.payload.take() else {
+            return ToolCallVerdict { args: None, directive: self.put().await };
+        };
+        let mut verdict = ToolCallVerdict::default();
+        for one in &self.asked {
+            let Some(event) = &one.event else { continue };
+            if verdict.directive.stops() {
+                one.tell(&payload);
+                continue;
+            }
+            match one.slot.ask(event, Arc::clone(&payload), self.answers).await {
+                Some(block @ Directive::Block { .. }) => verdict.directive = block,
+                Some(approve @ Directive::Approve { .. }) if verdict.directive == Directive::Allow => {
+                    verdict.directive = approve;
+                }
+                Some(Directive::Modify { args }) => {
+                    let mut changed = Value::clone(&payload);
+                    if let Some(Value::Object(all)) = changed.get_mut("args") {
+                        all.extend(args);
+                        verdict.args = Some(all.clone());
+                    }
+                    payload = Arc::new(changed);
+                }
+                _ => {}
+            }
+        }
+        verdict
     }
 }
 

@@ -9,6 +9,7 @@ use hookgate_adapters::{AllowBots, ChatTarget, GroupRules, Platform, Proxies, We
 use jiff::tz::TimeZone;
 use secrecy::{ExposeSecret, SecretString};
 
+use super::agent;
 use super::env_file::Assignment;
 use super::settings::{Settings, Wrong, shown, text, whole};
 use super::yaml::{Node, Value};
@@ -39,6 +40,7 @@ const ROUTE_TEXTS: &[&str] = &[
     "header",
     "prefix",
     "signed",
+    "tools",
 ];
 
 /// Builds the configuration. It is only to be used when no problem is an error: defaults stand in for what is wrong.
@@ -56,6 +58,8 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
     [&proxies.http, &proxies.https, &proxies.all].into_iter().for_each(|proxy| secrets.add_proxy(proxy.as_ref()));
     let telegram_server = telegram_server(settings, &mut secrets);
     let telegram = telegrams(settings, telegram_server.clone(), &mut secrets);
+    let model = super::model::model(settings, &home, proxies.clone(), &mut secrets);
+    let agent = agent::agent(settings);
     let config = Config {
         storage: storage(settings, &mut secrets),
         console: console(settings, &mut secrets),
@@ -83,7 +87,17 @@ pub(super) fn build(settings: &mut Settings, home: PathBuf, assignments: &[Assig
             thread_sessions_per_user: settings
                 .boolean("thread_sessions_per_user", Sharing::default().thread_sessions_per_user),
         },
-        model: super::model::model(settings, &home, proxies.clone(), &mut secrets),
+        toolsets: agent::toolsets(settings, &agent.disabled_tools),
+        agent,
+        approvals: agent::approvals(settings),
+        command_allowlist: settings.texts("command_allowlist"),
+        terminal: agent::terminal(settings, &home),
+        files: agent::files(settings),
+        web: agent::web(settings, &mut secrets),
+        tool_env: agent::passed(settings, "secrets.pass_to_tools", &mut secrets),
+        hook_env: agent::passed(settings, "secrets.pass_to_hooks", &mut secrets),
+        budgets: agent::budgets(settings, model.prices.is_some()),
+        model,
         webhook: webhook(settings, &telegram, &mut secrets),
         telegram,
         telegram_server,

@@ -30,7 +30,7 @@ pub fn resolve_home(flag: Option<&Path>, environment: &BTreeMap<String, String>)
     } else if let Some((name, value)) =
         ["HOOKGATE_HOME", "HERMES_HOME"].into_iter().find_map(|name| variable(name).map(|value| (name, value)))
     {
-        (from_tilde(value, variable("HOME")), name)
+        (from_tilde(value, variable("HOME").map(String::as_str)), name)
     } else {
         let Some(user_home) = variable("HOME") else {
             return Err(problem("HOME", "HOME is not set, so there is no home directory", "name one with --home DIR"));
@@ -47,7 +47,8 @@ pub fn resolve_home(flag: Option<&Path>, environment: &BTreeMap<String, String>)
     prepare(path, origin)
 }
 
-fn from_tilde(value: &str, user_home: Option<&String>) -> PathBuf {
+/// The path that `value` means where `~` stands for the user's home.
+pub(super) fn from_tilde(value: &str, user_home: Option<&str>) -> PathBuf {
     match (value.strip_prefix('~'), user_home) {
         (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
             Path::new(home).join(rest.trim_start_matches('/'))

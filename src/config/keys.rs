@@ -74,6 +74,8 @@ pub(crate) const KEYS: &[Key] = &[
     key("model.context_length"),
     address("model.record"),
     address("model.replay"),
+    key("model.prices.input"),
+    key("model.prices.output"),
     Key { path: "fallback_providers", holds: Holds::Models },
     key("allowed_users"),
     key("allow_all_users"),
@@ -133,6 +135,35 @@ pub(crate) const KEYS: &[Key] = &[
     key("timezone"),
     key("group_sessions_per_user"),
     key("thread_sessions_per_user"),
+    key("agent.max_turns"),
+    key("agent.max_verify_nudges"),
+    key("agent.disabled_toolsets"),
+    key("platform_toolsets"),
+    key("approvals.mode"),
+    key("approvals.timeout"),
+    key("approvals.on_timeout"),
+    key("approvals.deny"),
+    key("approvals.destructive_slash_confirm"),
+    key("command_allowlist"),
+    address("terminal.cwd"),
+    key("terminal.timeout"),
+    key("terminal.max_timeout"),
+    address("files.roots"),
+    address("files.deny"),
+    address("web.search_url"),
+    secret("web.search_api_key"),
+    address("web.allow_private"),
+    key("secrets.pass_to_tools"),
+    key("secrets.pass_to_hooks"),
+    key("budgets.turn.tokens"),
+    key("budgets.turn.tool_calls"),
+    key("budgets.turn.cost"),
+    key("budgets.user.tokens"),
+    key("budgets.user.tool_calls"),
+    key("budgets.user.cost"),
+    key("budgets.route.tokens"),
+    key("budgets.route.tool_calls"),
+    key("budgets.route.cost"),
     key("limits.turns"),
     key("limits.waiting_per_chat"),
     key("limits.failed_signatures_per_minute"),
@@ -173,6 +204,7 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
     ("platforms.telegram.webhook_port", "platforms.telegram.extra.webhook_port"),
     ("platforms.telegram.webhook_secret", "platforms.telegram.extra.webhook_secret"),
     ("platforms.telegram.bot_token", "platforms.telegram.token"),
+    ("tool_output.max_bytes", "limits.tool_output_bytes"),
 ];
 
 /// Accepted because existing files hold them; they only describe.
@@ -209,6 +241,12 @@ pub(crate) const OTHER_PLATFORMS: &[&str] = &[
     "yuanbao",
 ];
 
+/// Sections of the reference that hold more keys than are listed here: one without a near name is named as not supported.
+pub(crate) const OPEN: &[&str] = &["agent", "terminal", "tool_output", "web"];
+
+/// Known keys without effect, and the value of each that changes nothing: it is what happens anyway.
+pub(crate) const AS_IT_IS: &[(&str, &str)] = &[("approvals.cron_mode", "deny"), ("terminal.backend", "local")];
+
 /// Known keys without effect that guard something, and what follows from that.
 const GUARDS: &[(&str, &str)] = &[
     ("hooks", "no shell hook runs: what these hooks would block is NOT blocked"),
@@ -217,8 +255,8 @@ const GUARDS: &[(&str, &str)] = &[
         "policies",
         "no policy is applied: what these policies would skip, limit or rewrite is handled like anything else",
     ),
-    ("approvals", "nothing asks for approval; hookgate has no tool that would need it yet"),
-    ("budgets", "no budget is enforced"),
+    ("approvals.cron_mode", "there are no scheduled jobs"),
+    ("terminal.backend", "commands run on this machine as the gateway's user, in NO container"),
     ("security", "none of it is enforced"),
     ("max_concurrent_sessions", "it limits nothing; limits.turns bounds the turns at once"),
     ("unauthorized_dm_behavior", "strangers are handled by the allowlist alone"),
@@ -241,7 +279,6 @@ const LATER: &[&str] = &[
     "busy_input_mode",
     "checkpoints",
     "code_execution",
-    "command_allowlist",
     "compression",
     "context",
     "credential_pool_strategies",
@@ -253,7 +290,6 @@ const LATER: &[&str] = &[
     "delivery_ledger",
     "display",
     "file_read_max_chars",
-    "files",
     "filter_silence_narration",
     "gateway_hooks",
     "gateway_restart_notification",
@@ -277,7 +313,6 @@ const LATER: &[&str] = &[
     "openrouter",
     "personalities",
     "platform_connect_timeout",
-    "platform_toolsets",
     "plugins",
     "prefill_messages_file",
     "privacy",
@@ -289,7 +324,6 @@ const LATER: &[&str] = &[
     "reset_by_type",
     "reset_triggers",
     "restart_loop_guard",
-    "secrets",
     "session_reset.bg_process_max_age_hours",
     "session_store_max_age_days",
     "sessions",
@@ -297,16 +331,17 @@ const LATER: &[&str] = &[
     "smart_model_routing",
     "streaming",
     "stt",
-    "terminal",
-    "tool_output",
     "toolsets",
     "tts",
     "updates",
     "voice",
-    "web",
     "write_sessions_json",
     "x_search",
     // Of sections that are read.
+    "approvals.discord_prompt_timeout",
+    "approvals.mcp_reload_confirm",
+    "tool_output.max_line_length",
+    "tool_output.max_lines",
     "model.extra_body",
     "model.reasoning_effort",
     "model.temperature",
@@ -371,7 +406,7 @@ pub(crate) fn lookup(path: &str) -> Option<Known> {
         return Some(Known::Key(key));
     }
     let holds = |known: &str| known.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
-    if path == "gateway" || path == "agent" || KEYS.iter().any(|key| holds(key.path)) {
+    if path == "gateway" || KEYS.iter().any(|key| holds(key.path)) || ALIASES.iter().any(|(alias, _)| holds(alias)) {
         return Some(Known::Section);
     }
     if DESCRIBE.contains(&path) {
@@ -470,6 +505,7 @@ pub(crate) const VARIABLES: &[Variable] = &[
     Variable { name: "OPENAI_BASE_URL", path: "model.base_url" },
     Variable { name: "ANTHROPIC_API_KEY", path: "model.api_key" },
     Variable { name: "HERMES_RESTART_DRAIN_TIMEOUT", path: "drain_timeout" },
+    Variable { name: "HERMES_MAX_ITERATIONS", path: "agent.max_turns" },
 ];
 
 /// Variables of the reference that are known and have no effect yet, and what follows where something does.
@@ -487,7 +523,6 @@ pub(crate) const LATER_VARIABLES: &[(&str, Option<&str>)] = &[
     ("API_SERVER_ENABLED", Some("the API server is not started")),
     ("API_SERVER_KEY", Some("the API server is not started")),
     ("GATEWAY_MULTIPLEX_PROFILES", None),
-    ("HERMES_MAX_ITERATIONS", None),
     ("HERMES_AGENT_TIMEOUT", None),
     ("HERMES_AGENT_TIMEOUT_WARNING", None),
     ("HERMES_AGENT_NOTIFY_INTERVAL", None),

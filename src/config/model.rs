@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use hookgate_adapters::Proxies;
 use secrecy::{ExposeSecret as _, SecretString};
 
+use super::agent::{prices, prices_in};
 use super::build::{DAY, Secrets, is_placeholder, web_address};
 use super::settings::{Found, Origin, Settings, Wrong, shown, text, whole};
 use super::suggest::nearest;
@@ -16,7 +17,7 @@ pub(super) const ANTHROPIC_API: &str = "https://api.anthropic.com";
 const FALLBACKS: &str = "fallback_providers";
 /// What an entry of [`FALLBACKS`] may hold.
 const OF_A_FALLBACK: &[&str] =
-    &["provider", "model", "default", "name", "base_url", "api_key", "api_mode", "max_tokens", "timeout"];
+    &["provider", "model", "default", "name", "base_url", "api_key", "api_mode", "max_tokens", "timeout", "prices"];
 /// What it may hold in the reference.
 const LATER_OF_A_FALLBACK: &[&str] = &["context_length", "extra_body", "reasoning_effort", "temperature"];
 const LARGEST: u32 = 100_000_000;
@@ -64,6 +65,7 @@ pub(super) fn model(settings: &mut Settings, home: &Path, proxies: Proxies, secr
         timeout: settings.seconds("model.timeout", 120, 1.0, DAY),
         max_tokens: settings.read("model.max_tokens", |node| tokens(node, 1)),
         context_length: settings.read("model.context_length", |node| tokens(node, 1000)),
+        prices: prices(settings),
         record: file(settings, "model.record", home),
         replay,
         proxies,
@@ -328,6 +330,7 @@ impl Fallback<'_> {
             api_key,
             timeout: timeout.unwrap_or(first.timeout),
             max_tokens: self.read("max_tokens", |node| tokens(node, 1)).or(first.max_tokens),
+            prices: self.read("prices", prices_in).or(first.prices),
             proxies: first.proxies.clone(),
             ..Model::default()
         })

@@ -176,7 +176,9 @@ impl Settings {
                 Some(Known::Section) => self.section(entry, &here),
                 Some(Known::Describes) => {}
                 Some(Known::Later(consequence)) => self.later(entry, &here, consequence),
-                None if at.canonical == "agent" && nearest(key, keys::names_below("agent")).is_none() => {
+                None if keys::OPEN.contains(&at.canonical.as_str())
+                    && nearest(key, keys::names_below(&at.canonical)).is_none() =>
+                {
                     self.later(entry, &here, None);
                 }
                 None => self.unknown(entry, at, &here),
@@ -271,7 +273,10 @@ impl Settings {
     fn later(&mut self, entry: &Entry, here: &At, consequence: Option<&str>) {
         let is_off = |node: &Node| matches!(&node.value, Value::Scalar(one) if one.typed() == Typed::Bool(false));
         let says_nothing = match &entry.value.value {
-            Value::Scalar(_) => entry.value.is_null(),
+            Value::Scalar(scalar) => {
+                let is_default = |(path, text): &(&str, &str)| *path == here.canonical && *text == scalar.text.trim();
+                entry.value.is_null() || keys::AS_IT_IS.iter().any(is_default)
+            }
             Value::List(items) => items.is_empty(),
             Value::Map(entries) => {
                 entries.is_empty() || entry.value.entry("enabled").is_some_and(|enabled| is_off(&enabled.value))
@@ -658,6 +663,17 @@ impl Settings {
         self.read(path, |node| Ok(list(node)?.into_iter().map(|(_, text)| text).collect())).unwrap_or_default()
     }
 
+    /// A list of texts that may hold commas: one text stands for a list of one, and is not parted.
+    pub(super) fn texts(&mut self, path: &'static str) -> Vec<String> {
+        self.read(path, |node| match &node.value {
+            Value::Scalar(scalar) => {
+                Ok(Some(scalar.text.trim().to_owned()).filter(|text| !text.is_empty()).into_iter().collect())
+            }
+            _ => Ok(list(node)?.into_iter().map(|(_, text)| text).collect()),
+        })
+        .unwrap_or_default()
+    }
+
     /// A list whose items are parsed; the first bad one is the problem.
     pub(super) fn list_of<T>(&mut self, path: &'static str, item: impl Fn(&str) -> Typing<T>) -> Vec<T> {
         self.read(path, |node| {
@@ -789,7 +805,7 @@ pub(super) fn whole(node: &Node) -> Typing<i128> {
 
 /// Seconds, whole or not, from `least` to `most`.
 pub(super) fn seconds(node: &Node, least: f64, most: f64) -> Typing<Duration> {
-    let value = decimal(node)?;
+    let value = decimal(node, "a number of seconds")?;
     if value.is_finite() && (least..=most).contains(&value) {
         Ok(Duration::from_secs_f64(value))
     } else {
@@ -797,9 +813,10 @@ pub(super) fn seconds(node: &Node, least: f64, most: f64) -> Typing<Duration> {
     }
 }
 
-fn decimal(node: &Node) -> Typing<f64> {
-    let scalar = scalar(node, "a number of seconds")?;
-    let wrong = || Wrong::new(format!("a number of seconds is wanted, not {}", shown(node)));
+/// A number, whole or not; `wanted` names it in problems.
+pub(super) fn decimal(node: &Node, wanted: &str) -> Typing<f64> {
+    let scalar = scalar(node, wanted)?;
+    let wrong = || Wrong::new(format!("{wanted} is wanted, not {}", shown(node)));
     match scalar.typed() {
         Typed::Float(value) => Ok(value),
         Typed::Text => quoted_number(&scalar.text).and_then(|text| text.parse().ok()).ok_or_else(wrong),
@@ -817,7 +834,8 @@ fn quoted_number(text: &str) -> Option<String> {
     well_placed.then(|| text.replace('_', ""))
 }
 
-fn list(node: &Node) -> Typing<Vec<(Place, String)>> {
+/// The items of a list, or of a text that is parted at its commas.
+pub(super) fn list(node: &Node) -> Typing<Vec<(Place, String)>> {
     match &node.value {
         Value::Scalar(scalar) => Ok(scalar
             .text

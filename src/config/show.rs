@@ -7,9 +7,10 @@ use hookgate_adapters::AllowBots;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
+use super::agent::in_money;
 use super::build::{TELEGRAM_API, in_seconds};
 use super::keys::ACCOUNTS;
-use super::{Config, Model, Provider, ReplyToMode, Telegram};
+use super::{Budget, Config, Model, Provider, ReplyToMode, Telegram};
 use crate::session::ResetMode;
 use crate::store::UncertainSends;
 use crate::webhook::route::{Deliver, Route};
@@ -84,6 +85,8 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("model.context_length", json!(model.context_length)),
         ("model.record", shown_file(model.record.as_deref())),
         ("model.replay", shown_file(model.replay.as_deref())),
+        ("model.prices.input", json!(model.prices.map(|prices| in_money(prices.input_micros)))),
+        ("model.prices.output", json!(model.prices.map(|prices| in_money(prices.output_micros)))),
         ("fallback_providers", model.fallbacks.iter().map(fallback).collect()),
         ("allowed_users", json!(config.allowed.users)),
         ("allow_all_users", json!(config.allowed.all)),
@@ -139,6 +142,9 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ),
         ("group_sessions_per_user", json!(config.sharing.group_sessions_per_user)),
         ("thread_sessions_per_user", json!(config.sharing.thread_sessions_per_user)),
+    ]);
+    values.extend(of_agent(config));
+    values.extend([
         ("limits.turns", json!(limits.turns)),
         ("limits.waiting_per_chat", json!(limits.waiting_per_chat)),
         ("limits.failed_signatures_per_minute", json!(limits.failed_signatures_per_minute)),
@@ -146,6 +152,51 @@ fn effective(config: &Config) -> Vec<(&'static str, Value)> {
         ("limits.tool_output_bytes", json!(limits.tool_output_bytes)),
     ]);
     values
+}
+
+/// What the agent may do and spend.
+fn of_agent(config: &Config) -> Vec<(&'static str, Value)> {
+    let Config { agent, approvals, terminal, files, web, budgets, .. } = config;
+    let names = |env: &[(String, SecretString)]| env.iter().map(|(name, _)| Value::from(name.as_str())).collect();
+    let place = |(host, port): &(String, u16)| match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    };
+    let cost = |budget: Budget| json!(budget.cost_micros.map(in_money));
+    vec![
+        ("agent.max_turns", json!(agent.max_turns)),
+        ("agent.max_verify_nudges", json!(agent.max_verify_nudges)),
+        ("agent.disabled_toolsets", json!(agent.disabled_toolsets)),
+        (
+            "platform_toolsets",
+            json!(config.toolsets.iter().map(|(name, tools)| (name.as_str(), tools)).collect::<BTreeMap<_, _>>()),
+        ),
+        ("approvals.mode", json!(approvals.mode.as_str())),
+        ("approvals.timeout", in_seconds(approvals.timeout)),
+        ("approvals.on_timeout", json!(approvals.on_timeout.as_str())),
+        ("approvals.deny", json!(approvals.deny)),
+        ("approvals.destructive_slash_confirm", json!(approvals.destructive_slash_confirm)),
+        ("command_allowlist", json!(config.command_allowlist)),
+        ("terminal.cwd", shown_file(Some(&terminal.cwd))),
+        ("terminal.timeout", in_seconds(terminal.timeout)),
+        ("terminal.max_timeout", in_seconds(terminal.max_timeout)),
+        ("files.roots", files.roots.iter().map(|root| shown_file(Some(root))).collect()),
+        ("files.deny", json!(files.deny)),
+        ("web.search_url", json!(web.search_url.as_deref().map(address))),
+        ("web.search_api_key", hidden(web.search_api_key.as_ref())),
+        ("web.allow_private", json!(web.allow_private.iter().map(place).collect::<Vec<_>>())),
+        ("secrets.pass_to_tools", names(&config.tool_env)),
+        ("secrets.pass_to_hooks", names(&config.hook_env)),
+        ("budgets.turn.tokens", json!(budgets.turn.tokens)),
+        ("budgets.turn.tool_calls", json!(budgets.turn.tool_calls)),
+        ("budgets.turn.cost", cost(budgets.turn)),
+        ("budgets.user.tokens", json!(budgets.user.tokens)),
+        ("budgets.user.tool_calls", json!(budgets.user.tool_calls)),
+        ("budgets.user.cost", cost(budgets.user)),
+        ("budgets.route.tokens", json!(budgets.route.tokens)),
+        ("budgets.route.tool_calls", json!(budgets.route.tool_calls)),
+        ("budgets.route.cost", cost(budgets.route)),
+    ]
 }
 
 fn shown_file(file: Option<&Path>) -> Value {
@@ -175,6 +226,10 @@ fn fallback(model: &Model) -> Value {
         "api_key": hidden(model.api_key.as_ref()),
         "timeout": in_seconds(model.timeout),
         "max_tokens": model.max_tokens,
+        "prices": model.prices.map(|prices| json!({
+            "input": in_money(prices.input_micros),
+            "output": in_money(prices.output_micros),
+        })),
     })
 }
 
@@ -246,6 +301,7 @@ fn shown_route(route: &Route) -> Value {
         "deliver": shown_target(&route.deliver),
         "deliver_only": route.deliver_only,
         "rate_limit": route.rate_limit,
+        "tools": route.tools,
     })
 }
 

@@ -155,6 +155,8 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("model.context_length", "32000", json!(32_000)),
         ("model.record", "/var/tmp/model.jsonl", json!("/var/tmp/model.jsonl")),
         ("model.replay", "/var/tmp/model.jsonl", json!("/var/tmp/model.jsonl")),
+        ("model.prices.input", "2.5", json!(2.5)),
+        ("model.prices.output", "'10'", json!(10)),
         ("fallback_providers", "[{model: m-2, base_url: 'http://127.0.0.1:4'}]", json!(["m-2"])),
         ("allowed_users", "[7, \"8\"]", json!(["7", "8"])),
         ("allow_all_users", "yes", json!(true)),
@@ -214,6 +216,35 @@ fn samples() -> Vec<(&'static str, &'static str, Value)> {
         ("timezone", "Europe/Berlin", json!("Europe/Berlin")),
         ("group_sessions_per_user", "false", json!(false)),
         ("thread_sessions_per_user", "true", json!(true)),
+        ("agent.max_turns", "5", json!(5)),
+        ("agent.max_verify_nudges", "0", json!(0)),
+        ("agent.disabled_toolsets", "[terminal, todo]", json!(["terminal", "todo"])),
+        ("platform_toolsets", "{telegram: [web, todo]}", json!({"telegram": ["web_search", "web_extract", "todo"]})),
+        ("approvals.mode", "off", json!("off")),
+        ("approvals.timeout", "90", json!(90)),
+        ("approvals.on_timeout", "halt", json!("halt")),
+        ("approvals.deny", "['git push*']", json!(["git push*"])),
+        ("approvals.destructive_slash_confirm", "yes", json!(true)),
+        ("command_allowlist", "[recursive delete]", json!(["recursive delete"])),
+        ("terminal.cwd", "/var/tmp", json!("/var/tmp")),
+        ("terminal.timeout", "90", json!(90)),
+        ("terminal.max_timeout", "900", json!(900)),
+        ("files.roots", "[., /var/tmp]", json!([".", "/var/tmp"])),
+        ("files.deny", "['*.pem']", json!(["*.pem"])),
+        ("web.search_url", "https://search.example.org/", json!("https://search.example.org")),
+        ("web.search_api_key", "a-search-key", json!("***")),
+        ("web.allow_private", "['[::1]:80', 'Wiki.internal:443']", json!(["[::1]:80", "wiki.internal:443"])),
+        ("secrets.pass_to_tools", "[PASSED_ON]", json!(["PASSED_ON"])),
+        ("secrets.pass_to_hooks", "PASSED_ON", json!(["PASSED_ON"])),
+        ("budgets.turn.tokens", "1000", json!(1000)),
+        ("budgets.turn.tool_calls", "2", json!(2)),
+        ("budgets.turn.cost", "0.25", json!(0.25)),
+        ("budgets.user.tokens", "1000", json!(1000)),
+        ("budgets.user.tool_calls", "2", json!(2)),
+        ("budgets.user.cost", "3", json!(3)),
+        ("budgets.route.tokens", "1000", json!(1000)),
+        ("budgets.route.tool_calls", "2", json!(2)),
+        ("budgets.route.cost", "1.000001", json!(1.000_001)),
         ("limits.turns", "1", json!(1)),
         ("limits.waiting_per_chat", "2", json!(2)),
         ("limits.failed_signatures_per_minute", "3", json!(3)),
@@ -228,6 +259,9 @@ fn file_with(path: &str, value: &str) -> String {
     if path.starts_with("model.") {
         keys.insert("model.default", "gpt-x");
         keys.insert("model.base_url", "http://127.0.0.1:3");
+    }
+    if path.starts_with("model.prices.") || path.ends_with(".cost") {
+        keys.extend([("model.prices.input", "1"), ("model.prices.output", "1")]);
     }
     if path.starts_with("platforms.telegram.") {
         keys.insert("platforms.telegram.token", "\"1:abcdef\"");
@@ -264,7 +298,9 @@ fn every_documented_key_takes_effect_from_the_file_alone() {
     let defaults = from_yaml("");
     for (path, value, wanted) in samples {
         let yaml = file_with(path, value);
-        let loaded = from_yaml(&yaml);
+        // Only what the file names is passed on.
+        let load = |yaml: &str| Files { yaml, env: "", process: &[("PASSED_ON", "x")] }.load();
+        let loaded = load(&yaml);
         assert_eq!(told(&loaded), Vec::<String>::new(), "{yaml}");
         let names = |value: Value| value.as_object().map_or(json!([]), |map| map.keys().cloned().collect());
         let value_at = |loaded: &Loaded, path: &str| match value_at(loaded, path) {
@@ -283,7 +319,7 @@ fn every_documented_key_takes_effect_from_the_file_alone() {
         let without = ["model.provider", "platforms.telegram.enabled"];
         assert!(without.contains(&path) || shown != value_at(&defaults, path), "{path} is only its default");
         if !path.starts_with("platforms.") {
-            let nested = from_yaml(&format!("gateway: {yaml}"));
+            let nested = load(&format!("gateway: {yaml}"));
             assert_eq!(value_at(&nested, path), shown, "below gateway: {yaml}");
         }
     }
@@ -312,12 +348,13 @@ fn the_environment_wins_over_env_file_over_file_over_default() {
         ("GATEWAY_ALLOWED_USERS", "allowed_users", ["a, b", "c", "d"]),
         ("OPENAI_BASE_URL", "model.base_url", ["http://a", "http://b", "http://c"]),
         ("HERMES_RESTART_DRAIN_TIMEOUT", "drain_timeout", ["1", "2", "3"]),
+        ("HERMES_MAX_ITERATIONS", "agent.max_turns", ["1", "2", "3"]),
     ] {
         let shown = |value: &str| match path {
             "allowed_users" | "platforms.telegram.allow_from" => {
                 json!(value.split(',').map(str::trim).collect::<Vec<_>>())
             }
-            "drain_timeout" => json!(value.parse::<u64>().unwrap()),
+            "drain_timeout" | "agent.max_turns" => json!(value.parse::<u64>().unwrap()),
             _ => json!(value),
         };
         let yaml = file_with(path, values[2]);
@@ -695,7 +732,7 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
     assert_eq!(
         problems(concat!(
             "hooks: {pre_tool_call: [{command: deny.sh}]}\npolicies: [{name: x}]\ndisplay: {busy_input_mode: steer, a: 1}\n",
-            "discord: {token: x}\ngateway: {streaming: {enabled: true}}\nagent: {max_turns: 3, verbose: true}\n",
+            "discord: {token: x}\ngateway: {streaming: {enabled: true}}\nagent: {api_max_retries: 3, verbose: true}\n",
             "telegram: {guest_mode: true, extra: {rich_messages: true}}\nquick_commands: {x: {type: exec, command: '${UNSET}'}}\n",
             "TELEGRAM_FALLBACK_IPS: 1.2.3.4\nedits: turn\n",
         )),
@@ -705,8 +742,8 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
             "config.yaml:3:1: display: not supported yet; it has no effect",
             "config.yaml:4:1: discord: not supported yet; it has no effect",
             "config.yaml:5:11: gateway.streaming: not supported yet; it has no effect",
-            "config.yaml:6:9: agent.max_turns: not supported yet; it has no effect",
-            "config.yaml:6:23: agent.verbose: not supported yet; it has no effect",
+            "config.yaml:6:9: agent.api_max_retries: not supported yet; it has no effect",
+            "config.yaml:6:29: agent.verbose: not supported yet; it has no effect",
             "config.yaml:7:12: telegram.guest_mode: not supported yet; it has no effect",
             "config.yaml:7:38: telegram.extra.rich_messages: not supported yet; it has no effect",
             "config.yaml:8:1: quick_commands: not supported yet; it has no effect",
@@ -715,8 +752,7 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
     );
     let off = "hooks: {}\npolicies: []\nstreaming: {enabled: false}\ndiscord: {enabled: off, token: x}\nbudgets:\n";
     assert_eq!(problems(off), Vec::<String>::new());
-    for own in ["gateway_hooks", "hooks_consent", "hooks_json", "secrets", "budgets", "files", "streaming", "policies"]
-    {
+    for own in ["gateway_hooks", "hooks_consent", "hooks_json", "streaming", "policies"] {
         assert_eq!(problems(&format!("{own}: [something]")).len(), 1, "{own}");
     }
     let env = from_env(
@@ -728,6 +764,307 @@ fn what_is_known_but_not_supported_is_named_once_and_lets_the_gateway_start() {
             ".env:1: DISCORD_BOT_TOKEN: not supported yet: Discord is not connected",
             ".env:2: TELEGRAM_GUEST_MODE: not supported yet; it has no effect",
             ".env:4: TELEGRAM_BOT_TOKN: hookgate knows no variable of this name (did you mean `TELEGRAM_BOT_TOKEN`?)",
+        ]
+    );
+}
+
+#[test]
+fn dangerous_commands_wait_for_a_person_unless_it_is_switched_off_in_so_many_words() {
+    for (mode, wanted) in [
+        ("", ApprovalMode::Manual),
+        ("manual", ApprovalMode::Manual),
+        ("Smart", ApprovalMode::Smart),
+        ("off", ApprovalMode::Off),
+        ("'off'", ApprovalMode::Off),
+        ("false", ApprovalMode::Off),
+        ("no", ApprovalMode::Off),
+    ] {
+        let loaded = from_yaml(&format!("approvals: {{mode: {mode}}}"));
+        assert_eq!(config(&loaded).approvals.mode, wanted, "{mode}");
+    }
+    for (mode, suggestion) in [
+        ("manuel", "did you mean `manual`?"),
+        ("smrt", "did you mean `smart`?"),
+        ("'false'", "write one of the three"),
+        ("true", "write one of the three"),
+        ("0", "write one of the three"),
+    ] {
+        let loaded = from_yaml(&format!("approvals: {{mode: {mode}}}"));
+        let shown = mode.trim_matches('\'');
+        let wanted = format!(
+            "config.yaml:1:13: approvals.mode: `{shown}` is not one of manual, smart, off; manual counts ({suggestion})"
+        );
+        assert_eq!(told(&loaded), [wanted]);
+        assert_eq!(loaded.config.unwrap().approvals.mode, ApprovalMode::Manual, "{mode}");
+    }
+    let loaded = from_yaml("approvals: {deny: 'rm {a,b}*', cron_mode: deny}\ncommand_allowlist: 'one, two'\n");
+    assert_eq!(config(&loaded).approvals.deny, ["rm {a,b}*"], "a glob is not parted at its commas");
+    assert_eq!(config(&loaded).command_allowlist, ["one, two"]);
+    assert_eq!(
+        problems(
+            "approvals:\n  cron_mode: approve\n  mcp_reload_confirm: true\n  on_timeout: hold\n  timeout: 0\n  denny: [x]\n"
+        ),
+        [
+            "config.yaml:2:3: approvals.cron_mode: not supported yet: there are no scheduled jobs",
+            "config.yaml:3:3: approvals.mcp_reload_confirm: not supported yet; it has no effect",
+            "! config.yaml:4:15: approvals.on_timeout: `hold` is not one of continue, halt",
+            "! config.yaml:5:12: approvals.timeout: `0` seconds is not from 1 to 86400",
+            "config.yaml:6:3: approvals.denny: unknown key `denny`; it has no effect (did you mean `deny`?)",
+        ]
+    );
+}
+
+#[test]
+fn each_platform_has_its_tools_and_what_is_disabled_nobody_has() {
+    let all: Vec<&str> = crate::agent::toolset::TOOLS.to_vec();
+    let safe = ["web_search", "web_extract", "clarify"];
+    let nothing = from_yaml("");
+    let nothing = config(&nothing);
+    assert_eq!(
+        (nothing.tools_of(Platform::Telegram), nothing.tools_of(Platform::Webhook)),
+        (owned(&all), owned(&safe))
+    );
+
+    let loaded = from_yaml(concat!(
+        "agent: {disabled_toolsets: [web, process, browser]}\n",
+        "platform_toolsets: {telegram: [hermes-telegram], webhook: none, cli: 'file, web'}\n",
+        "webhook: {extra: {secret: s3cret-s3cret, routes: {a: {tools: [web, todo]}, b: {}}}}\n",
+    ));
+    let config_of_all = config(&loaded);
+    let telegram: Vec<&str> =
+        all.iter().copied().filter(|tool| !["web_search", "web_extract", "process"].contains(tool)).collect();
+    assert_eq!(config_of_all.tools_of(Platform::Telegram), owned(&telegram));
+    assert_eq!(config_of_all.tools_of(Platform::Webhook), owned(&[]));
+    assert_eq!(
+        config_of_all.tools_of(Platform::Local),
+        owned(&["read_file", "write_file", "patch", "search_files"]),
+        "the reference's `cli` is our local chat"
+    );
+    let of_route = |name: &str| config_of_all.tools_of_route(&config_of_all.webhook.routes[name]);
+    assert_eq!((of_route("a"), of_route("b")), (owned(&["todo"]), owned(&[])));
+    let loaded = from_yaml("agent: {disabled_toolsets: web}");
+    assert_eq!(config(&loaded).tools_of(Platform::Webhook), owned(&["clarify"]), "of the defaults too");
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn toolsets_and_platforms_that_are_not_there_are_named() {
+    assert_eq!(
+        problems(concat!(
+            "platform_toolsets:\n  telegram: [web, vision, skills, termnal]\n  discord: [hermes-discord]\n",
+            "  cron: [all]\n  webhok: [web]\n  local: [vision, tts]\n  cli: [web]\n  webhook: {web: true}\n",
+        )),
+        [
+            "config.yaml:2:3: platform_toolsets: platforms that are not supported yet: discord, cron",
+            "config.yaml:2:3: platform_toolsets: toolsets that are not supported yet: vision, skills, tts",
+            "config.yaml:2:35: platform_toolsets.telegram: there is no toolset or tool `termnal` (did you mean `terminal`?)",
+            "config.yaml:5:3: platform_toolsets.webhok: unknown platform `webhok`; it has no effect (did you mean `webhook`?)",
+            "config.yaml:7:3: platform_toolsets.cli: this has no effect, because `platform_toolsets.local` is set and wins (keep one of the two)",
+            "! config.yaml:8:12: platform_toolsets.webhook: a list is wanted, not a mapping (write it as `[one, two]`)",
+        ]
+    );
+    // What is misspelt here would stay on.
+    assert_eq!(
+        problems("agent: {disabled_toolsets: [termnal, browser, my_plugin]}"),
+        [
+            "! config.yaml:1:29: agent.disabled_toolsets: there is no toolset or tool `termnal` (did you mean `terminal`?)",
+            "config.yaml:1:47: agent.disabled_toolsets: there is no toolset or tool `my_plugin`",
+        ]
+    );
+    assert_eq!(
+        problems("platform_toolsets: [web]"),
+        [
+            "! config.yaml:1:20: platform_toolsets: platforms with their toolsets are wanted, not a list (write `platform_toolsets:` and below it, indented, lines such as `telegram: [web, file]`)"
+        ]
+    );
+    let route = "webhook: {extra: {routes: {a: {secret: s3cret-s3cret, tools: [web, fil]}}}}";
+    assert_eq!(
+        problems(route),
+        ["! config.yaml:1:55: webhook.extra.routes.a.tools: there is no toolset or tool `fil` (did you mean `file`?)"]
+    );
+    let told = problems("agent: {max_turns: 1001}\nHERMES_MAX_ITERATIONS: 0\n");
+    assert_eq!(told, ["! config.yaml:2:24: HERMES_MAX_ITERATIONS: `0` is not from 1 to 1000"]);
+}
+
+#[test]
+fn commands_run_where_and_as_long_as_it_is_written() {
+    let started_in = std::env::current_dir().unwrap();
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir(home.path().join("work")).unwrap();
+    let process = [("HOME", home.path().to_str().unwrap())];
+    for (cwd, wanted) in [
+        ("", started_in.clone()),
+        (".", started_in.clone()),
+        ("src", started_in.join("src")),
+        ("~", home.path().to_owned()),
+        ("~/work", home.path().join("work")),
+        ("/", PathBuf::from("/")),
+    ] {
+        let yaml = format!("terminal: {{cwd: '{cwd}'}}");
+        assert_eq!(config(&Files { yaml: &yaml, env: "", process: &process }.load()).terminal.cwd, wanted, "{cwd}");
+    }
+    let limits = |yaml: &str| {
+        let terminal = from_yaml(yaml).config.unwrap().terminal;
+        (terminal.timeout.as_secs(), terminal.max_timeout.as_secs())
+    };
+    assert_eq!(limits(""), (60, 600));
+    assert_eq!(limits("terminal: {timeout: 900}"), (900, 900));
+    assert_eq!(limits("terminal: {timeout: 900, max_timeout: 300}"), (300, 300));
+    assert_eq!(
+        problems(
+            "terminal:\n  backend: docker\n  docker_image: x\n  cwd: /nowhere/at/all\n  timeout: 900\n  max_timeout: 300\n  timeot: 3\n"
+        ),
+        [
+            "config.yaml:2:3: terminal.backend: not supported yet: commands run on this machine as the gateway's user, in NO container",
+            "config.yaml:3:3: terminal.docker_image: not supported yet; it has no effect",
+            "config.yaml:4:3: terminal.cwd: there is no such directory; until it is made, no command can run (create it, or correct the path)",
+            "config.yaml:6:3: terminal.max_timeout: this is less than terminal.timeout, and counts for every command (lower terminal.timeout too)",
+            "config.yaml:7:3: terminal.timeot: unknown key `timeot`; it has no effect (did you mean `timeout`?)",
+        ]
+    );
+    assert_eq!(problems("terminal: {backend: local}"), Vec::<String>::new(), "that is what happens anyway");
+}
+
+#[test]
+fn output_is_bounded_by_the_references_key_unless_ours_is_there() {
+    let bytes = |yaml: &str| config(&from_yaml(yaml)).limits.tool_output_bytes;
+    assert_eq!(bytes("tool_output: {max_bytes: 2000}"), 2000);
+    let both = from_yaml("tool_output: {max_bytes: 2000, max_lines: 3}\nlimits: {tool_output_bytes: 3000}\n");
+    assert_eq!(
+        told(&both),
+        [
+            "config.yaml:1:15: tool_output.max_bytes: this has no effect, because `limits.tool_output_bytes` is set and wins (keep one of the two)",
+            "config.yaml:1:32: tool_output.max_lines: not supported yet; it has no effect",
+        ]
+    );
+    assert_eq!(both.config.unwrap().limits.tool_output_bytes, 3000);
+}
+
+#[test]
+fn file_tools_reach_what_is_written_and_nothing_else() {
+    let files = |yaml: &str| {
+        let loaded = Files { yaml, env: "", process: &[("HOME", "/home/alice")] }.load();
+        config(&loaded).files.clone()
+    };
+    assert_eq!(files(""), FileAccess { roots: vec![".".into()], deny: Vec::new() });
+    assert_eq!(files("files: {roots: []}").roots, Vec::<PathBuf>::new(), "an empty list is nothing, not the default");
+    let written = files("files: {roots: [., ~/notes], deny: [~/notes/private, '*.pem']}");
+    assert_eq!(written.roots, [PathBuf::from("."), PathBuf::from("/home/alice/notes")]);
+    assert_eq!(written.deny, ["/home/alice/notes/private", "*.pem"]);
+    assert!(problems("files: {deny: ['${NOPE}']}")[0].starts_with("! config.yaml:1:16: files.deny[0]: "));
+}
+
+#[test]
+fn variables_are_passed_on_by_name_and_are_secrets() {
+    let yaml = "secrets:\n  pass_to_tools: [GH_TOKEN, PLAIN, GH_TOKEN, NOPE, EMPTY]\n  pass_to_hooks: PLAIN\n";
+    let files =
+        Files { yaml, env: "GH_TOKEN=from-env-file\nPLAIN=plain-value\n", process: &[("PLAIN", "from-process")] };
+    let loaded = files.load();
+    assert_eq!(
+        told(&loaded),
+        [
+            "config.yaml:2:3: secrets.pass_to_tools: the variable `NOPE` is not set, so it is not passed on (set it in .env, or remove the name)",
+            "config.yaml:2:3: secrets.pass_to_tools: the variable `EMPTY` is not set, so it is not passed on (set it in .env, or remove the name)",
+        ]
+    );
+    let config = loaded.config.unwrap();
+    let pairs = |env: &[(String, SecretString)]| -> Vec<String> {
+        env.iter().map(|(name, value)| format!("{name}={}", value.expose_secret())).collect()
+    };
+    assert_eq!(pairs(&config.tool_env), ["GH_TOKEN=from-env-file", "PLAIN=from-process"]);
+    assert_eq!(pairs(&config.hook_env), ["PLAIN=from-process"]);
+    assert!(config.secrets.iter().any(|secret| secret.expose_secret() == "from-process"));
+    assert_eq!(
+        problems("secrets: {pass_to_tools: ['A=1']}"),
+        [
+            "! config.yaml:1:27: secrets.pass_to_tools: this is not the name of a variable (write names such as `[GITHUB_TOKEN]`, no values)"
+        ]
+    );
+}
+
+#[test]
+fn budgets_are_more_than_nothing_and_costs_need_prices() {
+    let loaded = from_yaml(concat!(
+        "model: {prices: {input: 0.15, output: '0.6'}}\n",
+        "budgets: {turn: {cost: 0.1, tokens: 5}, user: {cost: 12}, route: {tool_calls: 7}}\n",
+    ));
+    let of = config(&loaded);
+    assert_eq!(of.model.prices, Some(Prices { input_micros: 150_000, output_micros: 600_000 }));
+    assert_eq!(of.budgets.turn, Budget { tokens: Some(5), tool_calls: None, cost_micros: Some(100_000) });
+    assert_eq!(of.budgets.user.cost_micros, Some(12_000_000));
+    assert_eq!(of.budgets.route, Budget { tool_calls: Some(7), ..Budget::default() });
+    assert!(config(&from_yaml("budgets: {}")).budgets.turn.is_empty());
+    assert_eq!(
+        problems("budgets:\n  turn: {tokens: 0, tool_calls: -1, cost: 0}\n  user: {cost: 1, calls: 3}\n  rute: {}\n"),
+        [
+            "! config.yaml:2:18: budgets.turn.tokens: `0` is not from 1 to 1000000000000",
+            "! config.yaml:2:33: budgets.turn.tool_calls: `-1` is not from 1 to 1000000000000",
+            "! config.yaml:2:43: budgets.turn.cost: `0` is not more than 0",
+            "! config.yaml:3:10: budgets.user.cost: a budget of costs needs the prices of the model (set model.prices.input and model.prices.output)",
+            "config.yaml:3:19: budgets.user.calls: unknown key `calls`; it has no effect (did you mean `tool_calls`?)",
+            "config.yaml:4:3: budgets.rute: unknown key `rute`; it has no effect (did you mean `route`?)",
+        ]
+    );
+    for (prices, wanted) in [
+        (
+            "{input: 1}",
+            "! config.yaml:1:18: model.prices.input: the price of what the model reads needs that of what it writes",
+        ),
+        (
+            "{output: 1}",
+            "! config.yaml:1:18: model.prices.output: the price of what the model writes needs that of what it reads",
+        ),
+        ("{input: -1, output: 1}", "! config.yaml:1:25: model.prices.input: `-1` is not from 0 to 1000000000"),
+        ("{input: 1, output: .nan}", "! config.yaml:1:36: model.prices.output: `.nan` is not from 0 to 1000000000"),
+        (
+            "{input: 1, output: cheap}",
+            "! config.yaml:1:36: model.prices.output: an amount of money is wanted, not `cheap`",
+        ),
+    ] {
+        let told = problems(&format!("model: {{prices: {prices}}}"));
+        assert!(told[0].starts_with(wanted), "{told:?}");
+    }
+    let first = "model: {provider: custom, default: m, base_url: 'http://x', prices: {input: 1, output: 2}}\n";
+    let fallbacks = from_yaml(&format!(
+        "{first}fallback_providers: [{{model: m-2}}, {{model: m-3, prices: {{input: 3, output: 4}}}}]\n"
+    ));
+    let prices: Vec<u64> =
+        config(&fallbacks).model.fallbacks.iter().map(|one| one.prices.unwrap().output_micros).collect();
+    assert_eq!(prices, [2_000_000, 4_000_000]);
+    assert!(
+        problems(&format!("{first}fallback_providers: [{{model: m, prices: 3}}]\n"))[0]
+            .starts_with("! config.yaml:2:41: fallback_providers[0].prices: the prices of a model are wanted")
+    );
+}
+
+#[test]
+fn the_web_is_searched_at_a_server_and_private_places_are_exact() {
+    let loaded = from_yaml(
+        "web: {search_url: 'https://u:pass-word@s.example/q', search_api_key: a-search-key, allow_private: ['A.b:80', '[::1]:8080']}",
+    );
+    let of = config(&loaded);
+    assert_eq!(of.web.allow_private, [("a.b".to_owned(), 80), ("::1".to_owned(), 8080)]);
+    assert_eq!(value_at(&loaded, "web.search_url"), "https://u:***@s.example/q");
+    for secret in ["pass-word", "a-search-key"] {
+        assert!(of.secrets.iter().any(|known| known.expose_secret() == secret), "{secret}");
+    }
+    for place in ["a.b", "a.b:0", "a.b:x", ":80", "http://a.b:80", "::1:80", "[a.b]:80", "a b:80", "a.b:70000"] {
+        let told = problems(&format!("web: {{allow_private: ['{place}']}}"));
+        assert!(
+            told[0].starts_with("! config.yaml:1:23: web.allow_private: a private place is a host and"),
+            "{told:?}"
+        );
+    }
+    assert_eq!(
+        problems("web: {backend: firecrawl, serch_url: x, search_url: x, search_api_key: changeme}"),
+        [
+            "config.yaml:1:7: web.backend: not supported yet; it has no effect",
+            "config.yaml:1:27: web.serch_url: unknown key `serch_url`; it has no effect (did you mean `search_url`?)",
+            "! config.yaml:1:53: web.search_url: `x` is not an http or https address (write it as `https://host` or `http://host:port`)",
+            "config.yaml:1:56: web.search_api_key: this is a placeholder, not a key; it is not used (write the key, or remove it)",
         ]
     );
 }
@@ -1166,8 +1503,8 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
     #[test]
     fn no_file_panics(
-        key in "(model|platforms|telegram|webhook|gateway|console|limits|allowed_users|storage|hooks|[a-z]{1,5})",
-        below in "(extra|token|port|host|routes|home_channel|[a-z.]{0,6})",
+        key in "(model|platforms|telegram|webhook|gateway|console|limits|allowed_users|storage|hooks|agent|approvals|budgets|tool_output|platform_toolsets|terminal|files|secrets|web|[a-z]{1,5})",
+        below in "(extra|token|port|host|routes|home_channel|prices|mode|turn|cost|deny|cwd|local|[a-z.]{0,6})",
         value in "[\\[\\]{}:a-z0-9 ,'\"$*&-]{0,16}",
     ) {
         from_yaml(&format!("{key}: {value}\n{key}:\n  {below}: {value}\n"));

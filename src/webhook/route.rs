@@ -11,6 +11,7 @@ use hookgate_adapters::{ChatTarget, Platform};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
+use crate::agent::toolset;
 use crate::store::Target;
 use crate::webhook::signature::{INSECURE_NO_AUTH, svix_key};
 use crate::webhook::template::{RenderContext, check_template, has_placeholder, has_stray_brace, render_id};
@@ -51,6 +52,9 @@ pub struct Route {
     /// `public_url` of the route: its whole address as the provider has it; else the listener's `public_url`, to which
     /// the path is added. `scheme: twilio` signs it.
     pub public_url: Option<String>,
+    /// `tools`: the tools of its turns, toolsets expanded; `None`: those of the platform. `agent.disabled_toolsets` is not
+    /// taken off yet: [`crate::config::Config::tools_of_route`] does that.
+    pub tools: Option<Vec<String>>,
 }
 
 /// How requests are signed (`spec/decisions.md` §5).
@@ -275,7 +279,7 @@ const TARGET_FORMS: &str =
 const SHORT_SECRET: usize = 8;
 
 /// Keys that are read.
-const KEYS: [&str; 26] = [
+const KEYS: [&str; 27] = [
     "secret",
     "events",
     "prompt",
@@ -302,10 +306,11 @@ const KEYS: [&str; 26] = [
     "filters",
     "script",
     "public_url",
+    "tools",
 ];
 
 /// Keys that exist and do nothing yet; the route runs without them.
-const IDLE_KEYS: [&str; 4] = ["skills", "concurrency", "tools", "deliver_fallback"];
+const IDLE_KEYS: [&str; 3] = ["skills", "concurrency", "deliver_fallback"];
 
 /// Keys that people write, and what they are called here.
 const OTHER_NAMES: [(&str, &str); 9] = [
@@ -368,6 +373,7 @@ pub fn parse_route(
         session: parser.session(),
         rate_limit: parser.number("rate_limit", 1, u32::MAX.into()).and_then(|limit| u32::try_from(limit).ok()),
         public_url: parser.public_url(name, defaults),
+        tools: parser.tools(),
     };
     if route.scheme == Scheme::Twilio && route.public_url.is_none() {
         let suggestion = Some("set it to the address that is entered at Twilio".to_owned());
@@ -725,6 +731,34 @@ impl<'v> Parser<'v> {
         if secret.chars().count() < SHORT_SECRET {
             self.warn("secret", format!("is shorter than {SHORT_SECRET} characters and can be guessed"), None);
         }
+    }
+
+    /// The tools that the names stand for. A misspelt one is an error: its route would run with less than it needs.
+    fn tools(&mut self) -> Option<Vec<String>> {
+        let names: Vec<String> = match self.field("tools")? {
+            Value::String(text) => text.split(',').map(str::to_owned).collect(),
+            Value::Array(list) if list.iter().all(Value::is_string) => {
+                list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+            _ => {
+                let suggestion = Some("for example `tools: [web, clarify]`, or `[none]`".to_owned());
+                self.error("tools", "must be a list of toolsets or tools", suggestion);
+                return None;
+            }
+        };
+        let names: Vec<String> = names.into_iter().filter(|name| !name.trim().is_empty()).collect();
+        let expanded = toolset::expand(&names, toolset::TOOLS);
+        for (name, near) in &expanded.unknown {
+            let suggestion = near.map_or_else(
+                || "toolsets are terminal, file, web, messaging, clarify, todo, safe, all, none".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
+            self.error("tools", format!("there is no toolset or tool `{name}`"), Some(suggestion));
+        }
+        if !expanded.not_yet.is_empty() {
+            self.warn("tools", format!("not supported yet: {}", expanded.not_yet.join(", ")), None);
+        }
+        Some(expanded.tools)
     }
 
     fn events(&mut self) -> Vec<String> {
@@ -1326,6 +1360,30 @@ mod tests {
             assert!(parse_route(name, &json!({}), &defaults()).is_err(), "{name:?}");
         }
         assert!(parse_route("Ünïcode name.v2", &json!({}), &defaults()).is_ok());
+    }
+
+    #[test]
+    fn the_tools_of_a_route_are_toolsets_and_tools() {
+        for (value, tools) in [
+            (json!(null), None),
+            (json!([]), Some(&[][..])),
+            (json!(["none"]), Some(&[])),
+            (json!("web, todo"), Some(&["web_search", "web_extract", "todo"][..])),
+            (json!(["read_file", "safe"]), Some(&["read_file", "web_search", "web_extract", "clarify"][..])),
+        ] {
+            let found = route(&json!({"tools": value})).tools;
+            assert_eq!(found, tools.map(|tools| tools.iter().map(|tool| (*tool).to_owned()).collect()), "{value}");
+        }
+        assert!(warnings(&json!({"tools": ["vision", "web"]})).contains("tools: not supported yet: vision"));
+        for (value, told) in [
+            (json!(["termnal"]), "there is no toolset or tool `termnal` (did you mean `terminal`?)"),
+            (json!(["qqqq"]), "there is no toolset or tool `qqqq` (toolsets are terminal, file"),
+            (json!([1]), "must be a list of toolsets or tools"),
+            (json!(true), "must be a list of toolsets or tools"),
+        ] {
+            let errors = errors(&json!({"tools": value}), &defaults());
+            assert!(errors.contains(told), "{value}: {errors}");
+        }
     }
 
     #[test]

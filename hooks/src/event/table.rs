@@ -52,7 +52,7 @@ pub enum Answers {
     Message,
     /// `Deny`, `Handled`, `RewriteCommand`, `Block`; the first wins.
     Command,
-    /// `Block`; the first wins.
+    /// `Block`, `Approve`, `Modify`: changed arguments add up and are what later hooks see; of the rest the first wins.
     ToolCall,
     /// `Block`, whose reason the model is told; the first wins.
     Verify,
@@ -84,7 +84,8 @@ impl Answers {
                 D::RewriteCommand { name, .. } => !name.is_empty(),
                 _ => false,
             },
-            Self::ToolCall | Self::Verify => matches!(directive, D::Allow | D::Block { .. }),
+            Self::ToolCall => matches!(directive, D::Allow | D::Block { .. } | D::Approve { .. } | D::Modify { .. }),
+            Self::Verify => matches!(directive, D::Allow | D::Block { .. }),
             Self::Context => matches!(directive, D::Allow | D::Context(_)),
             Self::Replacement { .. } => matches!(directive, D::Allow | D::Replace(_)),
         }
@@ -107,7 +108,7 @@ impl fmt::Display for Answers {
             Self::Ignored => "ignored",
             Self::Message => "allow, skip, rewrite, block: the first wins, block outranks allow and rewrite",
             Self::Command => "deny, handled, rewrite, block: the first wins, block outranks rewrite",
-            Self::ToolCall => "block: the first wins",
+            Self::ToolCall => "block, approve, modify: block outranks approve, changed arguments add up",
             Self::Verify => "block with a message for the model: the first wins",
             Self::Context => "context: all, joined with an empty line",
             Self::Replacement { may_be_empty: true } => "replacement text, also empty: the first wins",
@@ -200,13 +201,13 @@ pub static EVENTS: &[EventRow] = &[
     plugin("on_session_finalize", Now, Ignored, "at `/new` (`reason` is `new_session`), when the operator resets a session (`session_boundary`) and for each turn the gateway's stop interrupts (`shutdown`), at idle or daily expiry (`session_expired`); the last two keys come with `new_session` only", &["session_id", "platform", "reason", "old_session_id", "new_session_id"]),
     plugin("on_session_reset", Now, Ignored, "at `/new`, after the new session exists", &["session_id", "platform", "reason", "old_session_id", "new_session_id"]),
 
-    plugin("pre_tool_call", Later("tools"), ToolCall, "before each tool call", &["tool_name", "args", "task_id", "session_id", "tool_call_id", "turn_id", "api_request_id", "middleware_trace"]),
-    plugin("post_tool_call", Later("tools"), Ignored, "after each tool call, also a blocked, failed or interrupted one", &["tool_name", "args", "result", "task_id", "session_id", "tool_call_id", "turn_id", "api_request_id", "duration_ms", "status", "error_type", "error_message", "middleware_trace"]),
-    plugin("transform_tool_result", Later("tools"), Replacement { may_be_empty: true }, "right after `post_tool_call`, for every tool", &["tool_name", "args", "arguments", "result", "task_id", "session_id", "tool_call_id", "turn_id", "api_request_id", "duration_ms", "status", "error_type", "error_message"]),
-    plugin("transform_terminal_output", Later("tools"), Replacement { may_be_empty: true }, "after a command ran in the foreground", &["command", "output", "returncode", "exit_code", "task_id", "cwd", "env_type"]),
-    plugin("pre_verify", Later("tools"), Verify, "when a turn that edited files is about to end", &["session_id", "platform", "model", "coding", "attempt", "final_response", "changed_paths"]),
-    plugin("pre_approval_request", Later("approvals"), Ignored, "before a person is asked for an approval", APPROVAL),
-    plugin("post_approval_response", Later("approvals"), Ignored, "once for each `pre_approval_request`, with the choice", &["command", "description", "pattern_key", "pattern_keys", "session_key", "surface", "turn_id", "tool_call_id", "choice"]),
+    plugin("pre_tool_call", Now, ToolCall, "before each tool call that can be read and that the turn may make; all of a batch before any of it runs", &["tool_name", "args", "task_id", "session_id", "tool_call_id", "turn_id", "api_request_id", "middleware_trace"]),
+    plugin("post_tool_call", Now, Ignored, "after each tool call, also a blocked, failed or interrupted one", &["tool_name", "args", "result", "task_id", "session_id", "tool_call_id", "turn_id", "api_request_id", "duration_ms", "status", "error_type", "error_message", "middleware_trace"]),
+    plugin("transform_tool_result", Now, Replacement { may_be_empty: true }, "right after `post_tool_call`, for every tool", &["tool_name", "args", "arguments", "result", "task_id", "session_id", "tool_call_id", "turn_id", "api_request_id", "duration_ms", "status", "error_type", "error_message"]),
+    plugin("transform_terminal_output", Now, Replacement { may_be_empty: true }, "after a command ran in the foreground", &["command", "output", "returncode", "exit_code", "task_id", "cwd", "env_type"]),
+    plugin("pre_verify", Now, Verify, "when a turn that edited files is about to end; at most three times a turn", &["session_id", "platform", "model", "coding", "attempt", "final_response", "changed_paths"]),
+    plugin("pre_approval_request", Now, Ignored, "before a person, or with `surface` `smart` a model, is asked for an approval", APPROVAL),
+    plugin("post_approval_response", Now, Ignored, "once for each `pre_approval_request`, with the choice; `decided_by` comes where a model decided", &["command", "description", "pattern_key", "pattern_keys", "session_key", "surface", "turn_id", "tool_call_id", "choice", "decided_by"]),
     plugin("subagent_start", Later("delegation"), Ignored, "before a delegated task runs", &["parent_session_id", "parent_turn_id", "parent_subagent_id", "child_session_id", "child_subagent_id", "child_role", "child_goal"]),
     plugin("subagent_stop", Later("delegation"), Ignored, "once per delegated task, when it is over", &["parent_session_id", "parent_turn_id", "child_session_id", "child_role", "child_summary", "child_status", "duration_ms"]),
 

@@ -264,6 +264,30 @@ fn samples() -> Vec<(&'static [&'static str], Value, &'static str)> {
             "task_id turn_id api_request_id session_id platform model provider base_url api_mode api_call_count \
              api_duration started_at ended_at status_code retry_count max_retries retryable reason error request",
         ),
+        sample(
+            &PreToolCall::default(),
+            "tool_name args task_id session_id tool_call_id turn_id api_request_id middleware_trace",
+        ),
+        sample(
+            &PostToolCall::default(),
+            "tool_name args result task_id session_id tool_call_id turn_id api_request_id duration_ms status error_type \
+             error_message middleware_trace",
+        ),
+        sample(
+            &TransformToolResult::default(),
+            "tool_name args arguments result task_id session_id tool_call_id turn_id api_request_id duration_ms status \
+             error_type error_message",
+        ),
+        sample(&TransformTerminalOutput::default(), "command output returncode exit_code task_id cwd env_type"),
+        sample(&PreVerify::default(), "session_id platform model coding attempt final_response changed_paths"),
+        sample(
+            &PreApprovalRequest::default(),
+            "command description pattern_key pattern_keys session_key surface turn_id tool_call_id",
+        ),
+        sample(
+            &PostApprovalResponse { decided_by: Some("aux_llm"), ..PostApprovalResponse::default() },
+            "command description pattern_key pattern_keys session_key surface turn_id tool_call_id choice decided_by",
+        ),
     ]
 }
 
@@ -388,4 +412,12 @@ fn nested_objects_have_their_keys() {
         json!({ "model": "m", "finish_reason": "stop", "assistant_message": { "role": "assistant", "content": "hi" },
             "usage": {} })
     );
+}
+
+#[test]
+fn who_decided_is_told_only_of_a_model() {
+    let json =
+        serde_json::to_value(PostApprovalResponse { choice: "once", ..PostApprovalResponse::default() }).unwrap();
+    assert_eq!(json["choice"], "once");
+    assert!(json.get("decided_by").is_none());
 }

@@ -646,3 +646,59 @@ fn futures_of_ask_can_move_between_threads_whatever_the_payload_is_built_from() 
         event: DispatchEvent { text: String::clone(&text), ..DispatchEvent::default() },
     })));
 }
+
+fn tool_call() -> PreToolCall {
+    let args = serde_json::from_value(json!({ "command": "ls", "timeout": 5 })).unwrap();
+    PreToolCall { tool_name: "terminal".to_owned(), args, ..PreToolCall::default() }
+}
+
+fn modify(args: Value) -> Behaviour {
+    Says(Some(Directive::Modify { args: serde_json::from_value(args).unwrap() }))
+}
+
+fn approve(rule_key: &str) -> Behaviour {
+    Says(Some(Directive::Approve { message: None, rule_key: Some(rule_key.to_owned()) }))
+}
+
+async fn ask_tool_call(behaviours: Vec<Behaviour>) -> (ToolCallVerdict, Vec<Value>) {
+    let log = Log::default();
+    let deciders = behaviours.into_iter().map(|it| Scripted::decider("d", "pre_tool_call", it, &log)).collect();
+    let registry = registry(deciders);
+    let verdict = registry.ask_tool_call(tool_call).await;
+    settled(&registry).await;
+    let seen = log.lock().unwrap().iter().map(|(_, _, _, payload)| payload["args"].clone()).collect();
+    (verdict, seen)
+}
+
+#[tokio::test]
+async fn changed_arguments_add_up_and_later_hooks_see_them() {
+    let (verdict, seen) =
+        ask_tool_call(vec![modify(json!({ "timeout": 9 })), Says(None), modify(json!({ "cwd": "/tmp" }))]).await;
+    assert_eq!(verdict.directive, Directive::Allow);
+    assert_eq!(Value::from(verdict.args.unwrap()), json!({ "command": "ls", "timeout": 9, "cwd": "/tmp" }));
+    assert_eq!(seen[1], json!({ "command": "ls", "timeout": 9 }));
+    let (unchanged, _) = ask_tool_call(vec![Says(None)]).await;
+    assert_eq!(unchanged, ToolCallVerdict::default());
+}
+
+#[tokio::test]
+async fn a_block_outranks_an_approval_whoever_comes_first_and_the_first_approval_counts() {
+    let (verdict, _) = ask_tool_call(vec![approve("a"), Says(Some(block("no"))), approve("b")]).await;
+    assert_eq!(verdict.directive, block("no"));
+    let (verdict, seen) = ask_tool_call(vec![Says(Some(block("no"))), approve("a"), modify(json!({ "x": 1 }))]).await;
+    assert_eq!(verdict, ToolCallVerdict { args: None, directive: block("no") });
+    assert_eq!(seen.len(), 3, "the others are told");
+    let (verdict, _) = ask_tool_call(vec![Fails, approve("a"), approve("b"), modify(json!({ "x": 1 }))]).await;
+    assert_eq!(verdict.directive, Directive::Approve { message: None, rule_key: Some("a".to_owned()) });
+    assert!(verdict.args.is_some_and(|args| args["x"] == 1));
+}
+
+#[tokio::test]
+async fn a_guard_of_tool_calls_that_does_not_answer_blocks() {
+    for behaviour in [Fails, Panics, AnswersNonsense, Says(Some(rewrite("x")))] {
+        let log = Log::default();
+        let guard = Scripted::decider("guard", "pre_tool_call", behaviour, &log).fail_closed();
+        let verdict = registry(vec![guard]).ask_tool_call(tool_call).await;
+        assert!(matches!(verdict.directive, Directive::Block { .. }), "{verdict:?}");
+    }
+}

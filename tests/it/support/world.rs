@@ -243,7 +243,9 @@ impl Town {
         let loaded = config::load(LoadOptions { home: Some(home.path().to_owned()), environment: world.env.clone() });
         let config = loaded.config.with_context(|| format!("{:#?}", loaded.problems))?;
         ensure!(world.warnings || loaded.problems.is_empty(), "{:#?}", loaded.problems);
-        let app = App::build(config, Options { hooks: Arc::clone(&world.hooks), ..Options::default() }).await?;
+        // Boxed, since every test's future would hold it.
+        let build = Box::pin(App::build(config, Options { hooks: Arc::clone(&world.hooks), ..Options::default() }));
+        let app = build.await?;
         let summary = app.summary().clone();
         let page = summary.page().context("the console is on")?.to_owned();
         let (url, token) = page.split_once("/?token=").context("the page has a token")?;
