@@ -1,8 +1,9 @@
-//! Everything durable, behind the [`Store`] trait: sessions, messages, inbox, outbox, webhook deliveries.
+//! Everything durable, behind the [`Store`] trait: sessions, messages, inbox, outbox, webhook deliveries, cards that wait
+//! to be answered, what was allowed for good, and what was used up.
 //!
 //! Each method that changes something is one transaction and is on disk when it returns. The rows' life:
 //! inbox `waiting → running → done`; outbox `waiting → sending → sent | uncertain | dead | held`;
-//! delivery `accepted → delivered | failed`, or `ignored`. Nothing here decides what is said to whom.
+//! delivery `accepted → delivered | failed`, or `ignored`; a card is there while it is open. Nothing here decides what is said to whom.
 
 use async_trait::async_trait;
 use hookgate_adapters::{Button, ChatMoved, ChatTarget, InboundMessage, Part};
@@ -62,6 +63,9 @@ pub struct Accepted {
     /// Set when the message is a webhook delivery: its text is data, never a command.
     #[serde(default)]
     pub delivery: Option<DeliveryRef>,
+    /// The names of the tools its turn may use, where its route says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
 }
 
 /// Where a webhook's answer goes.
@@ -170,6 +174,8 @@ pub struct InboxRow {
     pub accepted: Accepted,
     /// Unix milliseconds when it was stored.
     pub accepted_at: i64,
+    /// What its turns did that must not be done twice, in order: see [`Store::note_effect`].
+    pub effects: Vec<String>,
     /// The further pieces of one long text, whose words it took over: they end with it.
     pub joined: Vec<InboxId>,
 }
@@ -294,6 +300,54 @@ pub struct Said {
     pub at: i64,
 }
 
+/// A message with buttons that a turn waits on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenCard {
+    /// The part that has the buttons: the last one of its reply.
+    pub id: OutboxId,
+    /// The chat.
+    pub target: ChatTarget,
+    /// The platform's id of that part; `None` while it is not confirmed that it was sent.
+    pub message_id: Option<String>,
+}
+
+/// Something to be allowed for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRule {
+    /// Whom or where it holds for.
+    pub scope: String,
+    /// What is allowed. Scope and key together are a rule's name: short, a server stores no more than 2000 bytes of them.
+    pub key: String,
+    /// Who said so.
+    pub granted_by: String,
+}
+
+/// Something that is allowed for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rule {
+    /// Its number, from 1; never that of another rule, also when this one is revoked.
+    pub id: i64,
+    /// Whom or where it holds for.
+    pub scope: String,
+    /// What is allowed.
+    pub key: String,
+    /// Who said so first.
+    pub granted_by: String,
+    /// Unix milliseconds when that was.
+    pub at: i64,
+}
+
+/// What was used up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Spent {
+    /// Tokens, in and out.
+    pub tokens: u64,
+    /// Calls of tools.
+    pub tool_calls: u64,
+    /// Money, in millionths.
+    pub micros: u64,
+}
+
 /// The next thing to do for a chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextSend {
@@ -308,7 +362,7 @@ pub enum NextSend {
     Nothing,
 }
 
-/// How an attempt at a part ended.
+/// How an attempt at a part ended. A part of a card that was closed meanwhile is `dead` after all of these but `Sent`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendRecord {
     /// The platform confirmed it, under this id.
@@ -346,7 +400,7 @@ pub struct Counts {
     pub outbox_waiting: i64,
     /// Parts that may have arrived: marked and not confirmed, `uncertain` or `held`.
     pub outbox_uncertain: i64,
-    /// Parts given up.
+    /// Parts given up, but for those that nobody needed any more: see [`Store::close_card`].
     pub outbox_dead: i64,
 }
 
@@ -415,6 +469,12 @@ pub trait Store: Send + Sync {
     /// `running → waiting` without counting the attempt: the gateway stops and the turn starts anew next time.
     async fn unclaim(&self, id: InboxId) -> Result<(), StoreError>;
 
+    /// The turn of a running message is about to do something that must not be done twice. When this returns, `what` is the
+    /// last of the row's `effects`; the newest 100 are kept. They stay with the row until it is done.
+    ///
+    /// [`StoreError::Internal`] when the row does not run: then it is not noted, and must not be done.
+    async fn note_effect(&self, id: InboxId, what: &str) -> Result<(), StoreError>;
+
     /// `waiting | running → done` together with all of `finish`. `None` when the row was done already: nothing is written.
     async fn finish(&self, id: InboxId, finish: Finish) -> Result<Option<Finished>, StoreError>;
 
@@ -445,6 +505,22 @@ pub trait Store: Send + Sync {
 
     /// A chat goes on under another id: its sessions follow, but for one whose new key is in use. Returns how many did.
     async fn move_chat(&self, moved: &ChatMoved) -> Result<u64, StoreError>;
+
+    /// Stores the parts of a reply that does not end its message; their ids. Its `delivery` is passed over: only the answer
+    /// settles a delivery.
+    async fn send(&self, reply: NewReply) -> Result<Vec<OutboxId>, StoreError>;
+
+    /// The same for a reply with buttons that a turn waits on: until it is closed it is one of [`Store::open_cards`], under
+    /// the last of the ids, and retention keeps that part.
+    async fn send_card(&self, reply: NewReply) -> Result<Vec<OutboxId>, StoreError>;
+
+    /// A card is no longer waited on, or was not open. What of its reply waits or is held is `dead` now, and a part that
+    /// is being sent will be unless it arrives: it is not tried again. None of these count in [`Counts::outbox_dead`].
+    async fn close_card(&self, id: OutboxId) -> Result<(), StoreError>;
+
+    /// The cards that are open, oldest first. Those found at start are of turns that are gone: they are to be closed
+    /// after [`Store::recover`] and before anything is sent, since their parts wait like others.
+    async fn open_cards(&self) -> Result<Vec<OpenCard>, StoreError>;
 
     /// The oldest unsent part for a chat (platform, account and chat id; threads share the queue), `waiting → sending`.
     async fn next_send(&self, target: &ChatTarget) -> Result<NextSend, StoreError>;
@@ -483,6 +559,21 @@ pub trait Store: Send + Sync {
         repeat_is_safe_ms: &(dyn for<'a> Fn(&'a ChatTarget) -> i64 + Send + Sync),
     ) -> Result<Unfinished, StoreError>;
 
+    /// Allows something for good. The same scope and key again changes nothing.
+    async fn allow(&self, rule: NewRule) -> Result<(), StoreError>;
+
+    /// What is allowed for good, oldest first.
+    async fn rules(&self) -> Result<Vec<Rule>, StoreError>;
+
+    /// Allows it no longer; the rule it was, `None` when there is none of this number.
+    async fn revoke(&self, id: i64) -> Result<Option<Rule>, StoreError>;
+
+    /// Adds to what each of the scopes used up on a day (`YYYY-MM-DD`).
+    async fn spend(&self, scopes: &[String], day: &str, spent: Spent) -> Result<(), StoreError>;
+
+    /// What each of the scopes used up on a day, in the order asked.
+    async fn spent(&self, scopes: &[String], day: &str) -> Result<Vec<Spent>, StoreError>;
+
     /// Counts for the status.
     async fn counts(&self) -> Result<Counts, StoreError>;
 
@@ -492,7 +583,8 @@ pub trait Store: Send + Sync {
     /// Writes a row and reads it back: whether the store works now.
     async fn probe(&self) -> Result<(), StoreError>;
 
-    /// Deletes what is finished and older than `days`, deliveries older than 7 days, then the oldest finished rows while
+    /// Deletes what is finished and older than `days`, deliveries older than 7 days, what was used up on days older than
+    /// 40, then the oldest finished rows while
     /// the database is larger than `max_bytes`. Returns how many rows went.
     async fn retain(&self, days: u32, max_bytes: u64) -> Result<u64, StoreError>;
 

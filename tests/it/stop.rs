@@ -457,7 +457,7 @@ async fn a_database_of_a_newer_hookgate_is_left_alone() {
         t.change("insert into _sqlx_migrations select 9999, description, installed_on, success, checksum, execution_time from _sqlx_migrations limit 1").await?;
         let refused = t.run(&["gateway", "run"]).await?;
         assert_eq!(refused.code, 78);
-        assert_eq!(refused.err, "hookgate: hookgate.db was written by a newer hookgate (schema 9999, this build knows 5); upgrade hookgate or restore a backup\n");
+        assert_eq!(refused.err, "hookgate: hookgate.db was written by a newer hookgate (schema 9999, this build knows 6); upgrade hookgate or restore a backup\n");
         t.change("delete from _sqlx_migrations where version = 9999").await?;
         assert_eq!(t.start().await?.stop().await?, 0);
         Ok(())

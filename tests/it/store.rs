@@ -1,6 +1,7 @@
 //! Stories about what is durable. Each runs on every database hookgate supports, in a home of its own and with a clock
 //! that the story moves.
 
+mod cards;
 mod damage;
 mod deliveries;
 mod disk;
@@ -9,7 +10,9 @@ mod outbox;
 mod postgres;
 mod processes;
 mod retention;
+mod rules;
 mod sessions;
+mod spending;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -118,7 +121,7 @@ fn accepted(chat: &str, n: usize) -> Accepted {
         addressed: true,
         edited: false,
     };
-    Accepted { message, deliver: Vec::new(), delivery: None }
+    Accepted { message, deliver: Vec::new(), delivery: None, tools: None }
 }
 
 fn message(chat: &str, n: usize) -> SessionedMessage {

@@ -343,6 +343,9 @@ pub(super) async fn integrity(conn: &mut Conn) -> Result<Option<String>, sqlx::E
         "select sum(length(t::text)) from deliveries t",
         "select sum(length(t::text)) from inbox t",
         "select sum(length(t::text)) from outbox t",
+        "select sum(length(t::text)) from open_cards t",
+        "select sum(length(t::text)) from approval_rules t",
+        "select sum(length(t::text)) from spent t",
         "select sum(length(t::text)) from marks t",
     ] {
         let _: Option<i64> = sqlx::query_scalar(sql).fetch_one(&mut *conn).await?;
@@ -360,7 +363,8 @@ pub(super) async fn has_table(conn: &mut Conn, name: &str) -> Result<bool, sqlx:
 pub(super) async fn used_bytes(conn: &mut Conn) -> Result<u64, sqlx::Error> {
     let sql = "select coalesce(sum(pg_total_relation_size(oid)), 0)::bigint from pg_class where oid in \
                (to_regclass('sessions'), to_regclass('messages'), to_regclass('deliveries'), to_regclass('inbox'), \
-               to_regclass('outbox'), to_regclass('marks'))";
+               to_regclass('outbox'), to_regclass('open_cards'), to_regclass('approval_rules'), to_regclass('spent'), \
+               to_regclass('marks'))";
     let bytes: i64 = sqlx::query_scalar(sql).fetch_one(conn).await?;
     Ok(u64::try_from(bytes).unwrap_or(0))
 }

@@ -14,7 +14,7 @@ use hookgate_adapters::{ChatMoved, ChatTarget};
 use sqlx::migrate::MigrateError;
 use tokio::time::{Instant, sleep};
 
-use self::queries::{deliveries, inbox, outbox, sessions, status};
+use self::queries::{cards, deliveries, inbox, outbox, rules, sessions, spending, status};
 use self::writer::{Work, Writer};
 use super::driver::{self, Conn, Place, Pool};
 use crate::clock::Clock;
@@ -23,8 +23,8 @@ use crate::store::ids::Ids;
 use crate::store::sql_store::OpenStore;
 use crate::store::{
     Accepted, Admission, Counts, DeliveryAdmission, DeliveryRef, DeliveryRow, DeliveryWork, Failure, Fault, Finish,
-    Finished, InboxId, InboxRow, NewDelivery, NextSend, OutboxId, Said, SendRecord, SentPart, SessionedMessage, Store,
-    StoreError, UncertainSends, Unfinished,
+    Finished, InboxId, InboxRow, NewDelivery, NewReply, NewRule, NextSend, OpenCard, OutboxId, Rule, Said, SendRecord,
+    SentPart, SessionedMessage, Spent, Store, StoreError, UncertainSends, Unfinished,
 };
 
 /// How long opening waits for another process that holds the database.
@@ -188,6 +188,10 @@ impl Store for Database {
         self.write(id, |tx, id| Box::pin(inbox::unclaim(tx, id))).await
     }
 
+    async fn note_effect(&self, id: InboxId, what: &str) -> Result<(), StoreError> {
+        self.write((id, what.to_owned()), |tx, args| Box::pin(inbox::note_effect(tx, args))).await
+    }
+
     async fn finish(&self, id: InboxId, finish: Finish) -> Result<Option<Finished>, StoreError> {
         self.write((id, finish), |tx, args| Box::pin(inbox::finish(tx, args))).await
     }
@@ -234,6 +238,22 @@ impl Store for Database {
 
     async fn move_chat(&self, moved: &ChatMoved) -> Result<u64, StoreError> {
         self.write(moved.clone(), |tx, moved| Box::pin(sessions::move_chat(tx, moved))).await
+    }
+
+    async fn send(&self, reply: NewReply) -> Result<Vec<OutboxId>, StoreError> {
+        self.write(reply, |tx, reply| Box::pin(outbox::send(tx, reply))).await
+    }
+
+    async fn send_card(&self, reply: NewReply) -> Result<Vec<OutboxId>, StoreError> {
+        self.write(reply, |tx, reply| Box::pin(cards::send(tx, reply))).await
+    }
+
+    async fn close_card(&self, id: OutboxId) -> Result<(), StoreError> {
+        self.write(id, |tx, id| Box::pin(cards::close(tx, id))).await
+    }
+
+    async fn open_cards(&self) -> Result<Vec<OpenCard>, StoreError> {
+        Ok(self.read(cards::open).await?.unwrap_or_default())
     }
 
     async fn next_send(&self, target: &ChatTarget) -> Result<NextSend, StoreError> {
@@ -285,6 +305,28 @@ impl Store for Database {
         let repeat_is_safe_ms = in_flight.iter().map(|(id, target)| (*id, repeat_is_safe_ms(target))).collect();
         let recovery = outbox::Recovery { policy, repeat_is_safe_ms };
         self.write(recovery, |tx, recovery| Box::pin(outbox::recover(tx, recovery))).await
+    }
+
+    async fn allow(&self, rule: NewRule) -> Result<(), StoreError> {
+        self.write(rule, |tx, rule| Box::pin(rules::allow(tx, rule))).await
+    }
+
+    async fn rules(&self) -> Result<Vec<Rule>, StoreError> {
+        Ok(self.read(rules::list).await?.unwrap_or_default())
+    }
+
+    async fn revoke(&self, id: i64) -> Result<Option<Rule>, StoreError> {
+        self.write(id, |tx, id| Box::pin(rules::revoke(tx, id))).await
+    }
+
+    async fn spend(&self, scopes: &[String], day: &str, spent: Spent) -> Result<(), StoreError> {
+        let spending = spending::Spending { scopes: scopes.to_vec(), day: day.to_owned(), spent };
+        self.write(spending, |tx, spending| Box::pin(spending::spend(tx, spending))).await
+    }
+
+    async fn spent(&self, scopes: &[String], day: &str) -> Result<Vec<Spent>, StoreError> {
+        let spent = self.read(async |conn| spending::spent(conn, scopes, day).await).await?;
+        Ok(spent.unwrap_or_else(|| vec![Spent::default(); scopes.len()]))
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {

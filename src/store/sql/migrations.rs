@@ -13,6 +13,7 @@ const STEPS: &[(i64, &str, &str)] = &[
     (3, "open_sessions", include_str!("migrations/0003_open_sessions.sql")),
     (4, "cut_off", include_str!("migrations/0004_cut_off.sql")),
     (5, "guarded", include_str!("migrations/0005_guarded.sql")),
+    (6, "turns", include_str!("migrations/0006_turns.sql")),
 ];
 
 /// The schema this build writes.

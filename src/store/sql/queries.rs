@@ -2,11 +2,14 @@
 //! `on conflict`, partial indexes, bigint times. A text from outside is bound as `text(…)`, which the database can store.
 //! What a row means is told in `store.rs`; nothing here waits or retries.
 
+pub(super) mod cards;
 pub(super) mod deliveries;
 pub(super) mod inbox;
 pub(super) mod outbox;
 pub(super) mod retention;
+pub(super) mod rules;
 pub(super) mod sessions;
+pub(super) mod spending;
 pub(super) mod status;
 
 use super::driver;

@@ -7,6 +7,8 @@ use super::{Database, driver};
 use crate::store::StoreError;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
+/// How long what was used up in a day is kept: longer than any limit counts, in milliseconds.
+const SPENDING: i64 = 40 * DAY;
 /// Rows this close in age count as equally old when the size decides: one hour, in milliseconds.
 const GRAIN: i64 = 60 * 60 * 1000;
 
@@ -29,6 +31,7 @@ pub(super) async fn retain(store: &Database, days: u32, max_bytes: u64) -> Resul
         (Kind::Deliveries, by_delivery),
         (Kind::LostDeliveries, by_age.min(by_delivery)),
         (Kind::Sessions, by_age),
+        (Kind::Spending, now.saturating_sub(SPENDING)),
     ] {
         loop {
             let gone = delete(store, kind, before).await?;

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use futures_util::TryStreamExt as _;
-use hookgate_adapters::{Part, Platform};
+use hookgate_adapters::{ChatTarget, Part, Platform};
 use jiff::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, TypeInfo as _, ValueRef as _};
@@ -19,7 +19,8 @@ use crate::clock::Clock;
 use crate::store::{Accepted, Fault, StoreError};
 
 /// The tables in the order in which they can be filled.
-const TABLES: [&str; 6] = ["sessions", "messages", "deliveries", "inbox", "outbox", "marks"];
+const TABLES: [&str; 9] =
+    ["sessions", "messages", "deliveries", "inbox", "outbox", "open_cards", "approval_rules", "spent", "marks"];
 /// Rows per transaction of the new database.
 const CHUNK: usize = 500;
 /// A table with more unreadable places than this is given up at that point.
@@ -319,13 +320,17 @@ fn is_sound(table: &str, columns: &[String], values: &[Value]) -> bool {
         }
     };
     match table {
-        "inbox" => text("payload").is_some_and(|payload| {
-            (payload.is_empty() && text("state") == Some("done")) || serde_json::from_str::<Accepted>(payload).is_ok()
-        }),
+        "inbox" => {
+            text("payload").is_some_and(|payload| {
+                (payload.is_empty() && text("state") == Some("done"))
+                    || serde_json::from_str::<Accepted>(payload).is_ok()
+            }) && text("effects").is_none_or(|effects| serde_json::from_str::<Vec<String>>(effects).is_ok())
+        }
         "outbox" => {
             text("part").is_some_and(|part| serde_json::from_str::<Part>(part).is_ok())
                 && text("platform").is_some_and(|platform| platform.parse::<Platform>().is_ok())
         }
+        "open_cards" => text("target").is_some_and(|target| serde_json::from_str::<ChatTarget>(target).is_ok()),
         _ => true,
     }
 }

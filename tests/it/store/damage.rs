@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions as File};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 
-use hookgate::store::{StoreError, UncertainSends, repair};
+use hookgate::store::{NewRule, Spent, StoreError, UncertainSends, repair};
 
 use super::*;
 
@@ -109,6 +109,44 @@ async fn overwritten_pages_cost_only_what_was_on_them() {
     assert_eq!(store.counts().await.unwrap().outbox_waiting, 50);
     let session = store.current_session(&key("1")).await.unwrap().unwrap();
     assert_eq!((session.messages, store.history(&session.id, 10, 100).await.unwrap().len()), (1, 1));
+    works_again(&home, store).await;
+}
+
+#[tokio::test]
+async fn a_repair_keeps_what_turns_did_and_wait_on_what_was_allowed_and_what_was_used_up() {
+    let home = Home::new("sqlite:hookgate.db");
+    let store = home.open().await;
+    let running = new_id(store.accept(message("1", 1)).await.unwrap());
+    store.claim(running).await.unwrap().unwrap();
+    store.note_effect(running, "mail sent").await.unwrap();
+    let card = store.send_card(reply("1", &["sure?"])).await.unwrap()[0];
+    let rule = |key: &str| NewRule { scope: "all".to_owned(), key: key.to_owned(), granted_by: "alice".to_owned() };
+    store.allow(rule("ls")).await.unwrap();
+    store.allow(rule("rm")).await.unwrap();
+    store.revoke(2).await.unwrap().unwrap();
+    let scopes = ["all".to_owned()];
+    let spent = Spent { tokens: 5, tool_calls: 1, micros: 7 };
+    store.spend(&scopes, "2026-11-30", spent).await.unwrap();
+    store.close().await;
+    // The pages that hold an index only: the rows can all be read.
+    let mut raw = disk::raw(&home.database()).await;
+    let root: i64 = sqlx::query_scalar("select rootpage from sqlite_schema where name = 'inbox_known'")
+        .fetch_one(&mut raw)
+        .await
+        .unwrap();
+    drop(raw);
+    write_at(&home.database(), (u64::try_from(root).unwrap() - 1) * PAGE, &[0xa5; 4096]);
+    repair::mark_damaged(home.path());
+
+    let (store, note) = open_damaged(&home).await;
+    assert!(note.contains("carried over"), "{note}");
+    store.recover(UncertainSends::Resend, &|_| 0).await.unwrap();
+    assert_eq!(store.waiting(running).await.unwrap().unwrap().effects, ["mail sent"]);
+    assert_eq!(store.open_cards().await.unwrap()[0].id, card);
+    assert_eq!(store.rules().await.unwrap().iter().map(|rule| rule.key.as_str()).collect::<Vec<_>>(), ["ls"]);
+    assert_eq!(store.spent(&scopes, "2026-11-30").await.unwrap(), [spent]);
+    store.allow(rule("rm")).await.unwrap();
+    assert_eq!(store.rules().await.unwrap()[1].id, 3);
     works_again(&home, store).await;
 }
 

@@ -69,7 +69,7 @@ async fn a_database_of_a_newer_hookgate_is_refused_and_left_alone() {
     let text = refused(home.options()).await;
     assert_eq!(
         text,
-        "hookgate.db was written by a newer hookgate (schema 7, this build knows 5); upgrade hookgate or restore a backup"
+        "hookgate.db was written by a newer hookgate (schema 7, this build knows 6); upgrade hookgate or restore a backup"
     );
     let listing = SqlStore::open_read_only(home.path(), &home.url).await;
     assert!(matches!(listing, Err(StoreError::Unusable(again)) if again == text));

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use hookgate::store::{Counts, Finish, SendRecord, SessionedMessage, UncertainSends};
+use hookgate::store::{Counts, Finish, SendRecord, SessionedMessage, StoreError, UncertainSends};
 
 use super::*;
 
@@ -148,6 +148,49 @@ async fn after_a_kill_what_ran_waits_again_and_remembers_its_attempts() {
             assert_eq!(unfinished.inbox, expected);
             assert_eq!(store.claim(ids[1]).await.unwrap().unwrap().attempts, attempt);
             drop(store);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_turn_did_is_known_to_its_next_attempt_and_forgotten_at_its_end() {
+    for home in stores() {
+        let store = home.open().await;
+        let id = new_id(store.accept(message("1", 1)).await.unwrap());
+        let other = new_id(store.accept(message("2", 1)).await.unwrap());
+        store.note_effect(id, "too early").await.unwrap_err();
+        assert_eq!(store.claim(id).await.unwrap().unwrap().effects, Vec::<String>::new());
+        let odd = "send \"mail\"\0 to zwölf \u{1f980}";
+        store.note_effect(id, odd).await.unwrap();
+        store.note_effect(id, "").await.unwrap();
+        drop(store);
+
+        let store = home.open().await;
+        store.recover(UncertainSends::Resend, &|_| 0).await.unwrap();
+        assert_eq!(store.waiting(id).await.unwrap().unwrap().effects, [odd, ""]);
+        assert_eq!(store.claim(id).await.unwrap().unwrap().effects, [odd, ""]);
+        store.note_effect(id, "third").await.unwrap();
+        store.unclaim(id).await.unwrap();
+        store.note_effect(id, "too late").await.unwrap_err();
+        assert_eq!(store.claim(id).await.unwrap().unwrap().effects, [odd, "", "third"]);
+        for n in 0..98 {
+            store.note_effect(id, &n.to_string()).await.unwrap();
+        }
+        store.unclaim(id).await.unwrap();
+        let effects = store.claim(id).await.unwrap().unwrap().effects;
+        assert_eq!((effects.len(), effects[0].as_str(), effects[99].as_str()), (100, "", "97"), "the newest");
+        assert_eq!(store.waiting(other).await.unwrap().unwrap().effects, Vec::<String>::new(), "each has its own");
+
+        store.finish(id, Finish::default()).await.unwrap().unwrap();
+        let StoreError::Internal(_) = store.note_effect(id, "after the end").await.unwrap_err() else {
+            panic!("it is done")
+        };
+        if home.is_file() {
+            let left: i64 = sqlx::query_scalar("select count(*) from inbox where effects is not null")
+                .fetch_one(&mut disk::raw(&home.database()).await)
+                .await
+                .unwrap();
+            assert_eq!(left, 0);
         }
     }
 }

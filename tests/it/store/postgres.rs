@@ -135,7 +135,7 @@ async fn a_database_of_a_newer_hookgate_is_refused_and_left_alone() {
     let StoreError::Unusable(text) = refused(&home).await else { panic!("it was not refused as it should be") };
     assert!(
         text.ends_with(
-            "was written by a newer hookgate (schema 7, this build knows 5); upgrade hookgate or restore a backup"
+            "was written by a newer hookgate (schema 7, this build knows 6); upgrade hookgate or restore a backup"
         ),
         "{text}"
     );

@@ -1,6 +1,6 @@
 //! What is deleted, and above all what is not.
 
-use hookgate::store::{Counts, DeliveryWork, NewDelivery, SendRecord, UncertainSends};
+use hookgate::store::{Counts, DeliveryWork, NewDelivery, SendRecord, Spent, UncertainSends};
 
 use super::*;
 
@@ -77,6 +77,43 @@ async fn what_is_finished_and_old_goes_and_what_is_open_stays() {
         assert_eq!(store.deliveries(None, 10).await.unwrap().len(), 1, "its turn still waits");
         assert_eq!(store.retain(30, ANY_SIZE).await.unwrap(), 0);
         assert_ne!(store.accept(message("1", 1)).await.unwrap(), Admission::Duplicate, "forgotten after 30 days");
+    }
+}
+
+#[tokio::test]
+async fn what_was_used_up_goes_after_forty_days() {
+    for home in stores() {
+        let store = home.open().await;
+        let scopes = ["all".to_owned(), "telegram:1".to_owned()];
+        let one = Spent { tokens: 1, tool_calls: 1, micros: 1 };
+        // The clock stands on 2026-11-30.
+        for day in ["2026-11-29", "2026-11-30", "2026-12-01"] {
+            store.spend(&scopes, day, one).await.unwrap();
+        }
+        let used = async |day| store.spent(&scopes, day).await.unwrap() == [one, one];
+        home.pass(40 * DAY);
+        store.accept(message("1", 1)).await.unwrap();
+        assert_eq!(store.retain(365, ANY_SIZE).await.unwrap(), 2, "whatever the days of the rest");
+        assert!(!used("2026-11-29").await && used("2026-11-30").await && used("2026-12-01").await);
+        assert_eq!(store.retain(1, ANY_SIZE).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_open_card_stays_until_it_is_closed() {
+    for home in stores() {
+        let store = home.open().await;
+        let ids = store.send_card(reply("1", &["what", "buttons"])).await.unwrap();
+        for id in ["1", "2"] {
+            send_one(&store, "1", SendRecord::Sent(id.to_owned())).await;
+        }
+        home.pass(31 * DAY);
+        store.accept(message("1", 1)).await.unwrap();
+        assert_eq!(store.retain(30, if home.is_file() { 1 } else { ANY_SIZE }).await.unwrap(), 1, "the first part");
+        assert_eq!(store.open_cards().await.unwrap()[0].message_id.as_deref(), Some("2"));
+        store.close_card(ids[1]).await.unwrap();
+        assert_eq!(store.retain(30, ANY_SIZE).await.unwrap(), 1);
+        assert_eq!(store.sent_to(&target("1"), 10).await.unwrap(), []);
     }
 }
 

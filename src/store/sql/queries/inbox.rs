@@ -6,7 +6,13 @@ use sqlx::AssertSqlSafe;
 
 use super::{Conn, Db, Result, Tx, deliveries, outbox, placeholders, runs, sessions, text};
 use crate::session::SessionKey;
-use crate::store::{Accepted, Admission, Closed, Finish, Finished, InboxId, InboxRow};
+use crate::store::{Accepted, Admission, Closed, Failure, Finish, Finished, InboxId, InboxRow};
+
+/// The most that a row keeps of what its turn did; the oldest goes first.
+const EFFECTS: usize = 100;
+
+/// Key, attempts, [`Accepted`] as JSON, when it was stored, what its turns did as JSON.
+type Stored = (String, i64, String, i64, Option<String>);
 
 /// A message as it is stored.
 pub(in super::super) struct Offer {
@@ -83,9 +89,9 @@ pub(super) async fn insert(tx: &mut Tx, rows: &[NewRow<'_>]) -> Result<HashSet<i
 }
 
 pub(in super::super) async fn claim(tx: &mut Tx, id: &InboxId) -> Result<Option<InboxRow>> {
-    let row: Option<(String, i64, String, i64)> = sqlx::query_as::<Db, _>(
+    let row: Option<Stored> = sqlx::query_as::<Db, _>(
         "update inbox set state = 'running', attempts = attempts + 1 where id = $1 and state = 'waiting' \
-         returning session_key, attempts, payload, accepted_at",
+         returning session_key, attempts, payload, accepted_at, effects",
     )
     .bind(id.0)
     .fetch_optional(&mut tx.conn)
@@ -94,8 +100,8 @@ pub(in super::super) async fn claim(tx: &mut Tx, id: &InboxId) -> Result<Option<
 }
 
 pub(in super::super) async fn waiting(conn: &mut Conn, id: InboxId) -> Result<Option<InboxRow>> {
-    let row: Option<(String, i64, String, i64)> = sqlx::query_as::<Db, _>(
-        "select session_key, attempts, payload, accepted_at from inbox where id = $1 and state = 'waiting'",
+    let row: Option<Stored> = sqlx::query_as::<Db, _>(
+        "select session_key, attempts, payload, accepted_at, effects from inbox where id = $1 and state = 'waiting'",
     )
     .bind(id.0)
     .fetch_optional(conn)
@@ -103,9 +109,34 @@ pub(in super::super) async fn waiting(conn: &mut Conn, id: InboxId) -> Result<Op
     row.map(|row| row_of(id, row)).transpose()
 }
 
-fn row_of(id: InboxId, (session_key, attempts, payload, accepted_at): (String, i64, String, i64)) -> Result<InboxRow> {
+fn row_of(id: InboxId, (session_key, attempts, payload, accepted_at, effects): Stored) -> Result<InboxRow> {
     let accepted: Accepted = serde_json::from_str(&payload)?;
-    Ok(InboxRow { id, session_key: SessionKey(session_key), attempts, accepted, accepted_at, joined: Vec::new() })
+    let effects = effects_of(effects.as_deref())?;
+    let session_key = SessionKey(session_key);
+    Ok(InboxRow { id, session_key, attempts, accepted, accepted_at, effects, joined: Vec::new() })
+}
+
+fn effects_of(stored: Option<&str>) -> Result<Vec<String>> {
+    Ok(stored.map(serde_json::from_str).transpose()?.unwrap_or_default())
+}
+
+pub(in super::super) async fn note_effect(tx: &mut Tx, (id, what): &(InboxId, String)) -> Result<()> {
+    let stored: Option<Option<String>> =
+        sqlx::query_scalar::<Db, _>("select effects from inbox where id = $1 and state = 'running'")
+            .bind(id.0)
+            .fetch_optional(&mut tx.conn)
+            .await?;
+    // Not passed over: whoever asked goes on to do it once this is noted.
+    let stored = stored.ok_or_else(|| Failure::Defect(format!("message {} has no turn that could do it", id.0)))?;
+    let mut effects = effects_of(stored.as_deref())?;
+    effects.push(what.clone());
+    let kept = effects.get(effects.len().saturating_sub(EFFECTS)..).unwrap_or_default();
+    sqlx::query("update inbox set effects = $2 where id = $1")
+        .bind(id.0)
+        .bind(serde_json::to_string(kept)?)
+        .execute(&mut tx.conn)
+        .await?;
+    Ok(())
 }
 
 /// Whether a message is known and through.
@@ -127,7 +158,7 @@ pub(in super::super) async fn unclaim(tx: &mut Tx, id: &InboxId) -> Result<()> {
 
 pub(in super::super) async fn finish(tx: &mut Tx, (id, finish): &(InboxId, Finish)) -> Result<Option<Finished>> {
     let key: Option<String> = sqlx::query_scalar::<Db, _>(
-        "update inbox set state = 'done', done_at = $2, payload = '' where id = $1 and done_at is null \
+        "update inbox set state = 'done', done_at = $2, payload = '', effects = null where id = $1 and done_at is null \
          returning session_key",
     )
     .bind(id.0)
@@ -136,7 +167,7 @@ pub(in super::super) async fn finish(tx: &mut Tx, (id, finish): &(InboxId, Finis
     .await?;
     let Some(key) = key.map(SessionKey) else { return Ok(None) };
     for also in &finish.also {
-        sqlx::query("update inbox set state = 'done', done_at = $2, payload = '' where id = $1 and done_at is null")
+        sqlx::query("update inbox set state = 'done', done_at = $2, payload = '', effects = null where id = $1 and done_at is null")
             .bind(also.0)
             .bind(tx.now())
             .execute(&mut tx.conn)
@@ -179,7 +210,7 @@ async fn close_waiting_before(tx: &mut Tx, key: &SessionKey, before: InboxId) ->
     .fetch_all(&mut tx.conn)
     .await?;
     sqlx::query(
-        "update inbox set state = 'done', done_at = $3, payload = '' \
+        "update inbox set state = 'done', done_at = $3, payload = '', effects = null \
          where session_key = $1 and done_at is null and state = 'waiting' and id < $2",
     )
     .bind(text(key.as_str()))

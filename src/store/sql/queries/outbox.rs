@@ -18,6 +18,9 @@ const LONGEST_WAIT: i64 = 24 * 60 * 60 * 1000;
 /// A part whose sends were cut off so often is not tried again.
 const CUT_OFF_AT_MOST: i64 = 5;
 
+/// Why a withdrawn part is given up.
+const NOT_NEEDED: &str = "it is no longer needed";
+
 /// Stores the parts of a reply, waiting; their ids. `name` and `delivery` are the delivery and the try of it that the reply
 /// belongs to: what earlier tries said to this chat is not said again, and what they may have said is said marked.
 pub(super) async fn insert(
@@ -73,6 +76,32 @@ pub(super) async fn insert(
         stored.push(OutboxId(id));
     }
     Ok(stored)
+}
+
+/// Stores the parts of a reply that does not end its message. No delivery follows it: it would be settled before the
+/// answer is there, and at a retry the answer would be taken for said.
+pub(in super::super) async fn send(tx: &mut Tx, reply: &NewReply) -> Result<Vec<OutboxId>> {
+    insert(tx, reply, None, None).await
+}
+
+/// Nobody needs a reply any more: what waits or is held of it is `dead`, and what is being sent is not tried again.
+pub(super) async fn withdraw(tx: &mut Tx, part: OutboxId) -> Result<()> {
+    sqlx::query(
+        "update outbox set withdrawn = 1, state = 'dead', error = $2, left_queue_at = $3 \
+         where reply = (select reply from outbox where id = $1) and state in ('waiting', 'held')",
+    )
+    .bind(part.0)
+    .bind(NOT_NEEDED)
+    .bind(tx.now())
+    .execute(&mut tx.conn)
+    .await?;
+    sqlx::query(
+        "update outbox set withdrawn = 1 where reply = (select reply from outbox where id = $1) and state = 'sending'",
+    )
+    .bind(part.0)
+    .execute(&mut tx.conn)
+    .await?;
+    Ok(())
 }
 
 /// A part of an earlier try of a delivery.
@@ -206,6 +235,7 @@ struct Attempted {
     id: i64,
     reply: i64,
     delivery: Option<i64>,
+    withdrawn: bool,
 }
 
 /// What an attempt at a part with a delivery settled.
@@ -219,6 +249,7 @@ pub(in super::super) async fn record_send(tx: &mut Tx, (id, record): &(OutboxId,
     let Some(part) = part else { return Ok(None) };
     match record {
         SendRecord::Sent(_) => {}
+        _ if part.withdrawn => leave(tx, part.id, "dead", NOT_NEEDED).await?,
         SendRecord::Again { not_before, error } => wait(tx, part.id, *not_before, error, false).await?,
         SendRecord::AgainMarked { not_before, error } => wait(tx, part.id, *not_before, error, true).await?,
         SendRecord::Uncertain(error) => leave(tx, part.id, "uncertain", error).await?,
@@ -243,16 +274,16 @@ async fn sent(tx: &mut Tx, id: OutboxId, platform_id: &str) -> Result<Option<Att
     .bind(now)
     .fetch_optional(&mut tx.conn)
     .await?;
-    Ok(found.map(|(reply, delivery)| Attempted { id: id.0, reply, delivery }))
+    Ok(found.map(|(reply, delivery)| Attempted { id: id.0, reply, delivery, withdrawn: false }))
 }
 
 async fn in_flight_part(tx: &mut Tx, id: OutboxId) -> Result<Option<Attempted>> {
-    let found: Option<(i64, Option<i64>)> =
-        sqlx::query_as::<Db, _>("select reply, delivery from outbox where id = $1 and state = 'sending'")
+    let found: Option<(i64, Option<i64>, i64)> =
+        sqlx::query_as::<Db, _>("select reply, delivery, withdrawn from outbox where id = $1 and state = 'sending'")
             .bind(id.0)
             .fetch_optional(&mut tx.conn)
             .await?;
-    Ok(found.map(|(reply, delivery)| Attempted { id: id.0, reply, delivery }))
+    Ok(found.map(|(reply, delivery, withdrawn)| Attempted { id: id.0, reply, delivery, withdrawn: withdrawn != 0 }))
 }
 
 async fn wait(tx: &mut Tx, id: i64, not_before: i64, error: &str, mark: bool) -> Result<()> {
@@ -409,6 +440,13 @@ type CutOffRow = (i64, i64, Option<i64>, i64, i64, Option<i64>);
 pub(in super::super) async fn recover(tx: &mut Tx, recovery: &Recovery) -> Result<Unfinished> {
     let inbox = inbox::recover(tx).await?;
     let now = tx.now();
+    sqlx::query(
+        "update outbox set state = 'dead', error = $1, left_queue_at = $2 where state = 'sending' and withdrawn = 1",
+    )
+    .bind(NOT_NEEDED)
+    .bind(now)
+    .execute(&mut tx.conn)
+    .await?;
     let cut_off: Vec<CutOffRow> = sqlx::query_as::<Db, _>(
         "select id, reply, delivery, cut_off, marked, first_attempt_at from outbox where state = 'sending' order by id",
     )
@@ -417,7 +455,7 @@ pub(in super::super) async fn recover(tx: &mut Tx, recovery: &Recovery) -> Resul
     let mut uncertain = 0;
     sqlx::query("update outbox set cut_off = cut_off + 1 where state = 'sending'").execute(&mut tx.conn).await?;
     for (id, reply, delivery, before, marked, first_attempt_at) in cut_off {
-        let part = Attempted { id, reply, delivery };
+        let part = Attempted { id, reply, delivery, withdrawn: false };
         let safe_ms = recovery.repeat_is_safe_ms.get(&OutboxId(id)).copied().unwrap_or(0);
         // A first attempt in the future tells nothing of its age.
         let is_safe = first_attempt_at.is_some_and(|first| first <= now && now - first < safe_ms);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::driver;
 use super::status::set_mark;
 use super::{Conn, Db, Result, Tx};
@@ -14,7 +16,7 @@ pub(in super::super) const BATCH: i64 = 500;
 pub(in super::super) enum Kind {
     /// Messages that are done, by when they were done.
     Inbox,
-    /// Parts that left the queue and are not held, by when they left.
+    /// Parts that left the queue, are not held and are no open card, by when they left.
     Outbox,
     /// Settled deliveries, by when they came.
     Deliveries,
@@ -26,6 +28,8 @@ pub(in super::super) enum Kind {
     EndedSessions,
     /// Remembered messages by their age, also of sessions in use.
     Messages,
+    /// What was used up, by its day.
+    Spending,
 }
 
 /// Deletes up to [`BATCH`] of the oldest rows of a kind that are older than the time; how many went.
@@ -35,7 +39,7 @@ pub(in super::super) async fn delete(tx: &mut Tx, (kind, before): &(Kind, i64)) 
              (select id from inbox where done_at is not null and done_at < $1 order by done_at limit $2)"],
         Kind::Outbox => &["delete from outbox where id in \
              (select id from outbox where left_queue_at is not null and left_queue_at < $1 and state <> 'held' \
-             order by left_queue_at limit $2)"],
+             and not exists (select 1 from open_cards where open_cards.id = outbox.id) order by left_queue_at limit $2)"],
         Kind::Deliveries => &["delete from deliveries where id in \
              (select id from deliveries where received_at < $1 and state <> 'accepted' order by received_at limit $2)"],
         Kind::LostDeliveries => &["delete from deliveries where id in \
@@ -60,6 +64,7 @@ pub(in super::super) async fn delete(tx: &mut Tx, (kind, before): &(Kind, i64)) 
              order by updated_at limit $2)",
         ],
         Kind::Messages => return delete_messages(tx, *before).await,
+        Kind::Spending => return delete_spending(tx, *before).await,
     };
     let mut went = 0;
     for statement in statements {
@@ -98,6 +103,19 @@ async fn delete_messages(tx: &mut Tx, before: i64) -> Result<u64> {
     Ok(went)
 }
 
+/// Deletes what was used up on days before that of the time (UTC).
+async fn delete_spending(tx: &mut Tx, before: i64) -> Result<u64> {
+    let before = Timestamp::from_millisecond(before).unwrap_or(Timestamp::UNIX_EPOCH);
+    let gone = sqlx::query(
+        "delete from spent where (scope, day) in (select scope, day from spent where day < $1 order by day limit $2)",
+    )
+    .bind(before.strftime("%Y-%m-%d").to_string())
+    .bind(BATCH)
+    .execute(&mut tx.conn)
+    .await?;
+    Ok(gone.rows_affected())
+}
+
 /// The rows that went may have been the newest: ids go on from where they were.
 async fn keep_last_id(tx: &mut Tx, went: u64) -> Result<()> {
     if went > 0 {
@@ -111,9 +129,12 @@ async fn keep_last_id(tx: &mut Tx, went: u64) -> Result<()> {
 pub(in super::super) async fn oldest(conn: &mut Conn, kind: Kind) -> Result<Option<i64>> {
     let statement = match kind {
         Kind::Inbox => "select min(done_at) from inbox where done_at is not null",
-        Kind::Outbox => "select min(left_queue_at) from outbox where left_queue_at is not null and state <> 'held'",
+        Kind::Outbox => {
+            "select min(left_queue_at) from outbox where left_queue_at is not null and state <> 'held' \
+             and not exists (select 1 from open_cards where open_cards.id = outbox.id)"
+        }
         Kind::Deliveries => "select min(received_at) from deliveries where state <> 'accepted'",
-        Kind::LostDeliveries => return Ok(None),
+        Kind::LostDeliveries | Kind::Spending => return Ok(None),
         Kind::Sessions => "select min(updated_at) from sessions",
         Kind::EndedSessions => "select min(updated_at) from sessions where ended_at is not null",
         Kind::Messages => "select min(at) from messages where id = (select min(id) from messages)",

@@ -17,7 +17,7 @@ pub(in super::super) async fn counts(conn: &mut Conn) -> Result<Counts> {
     .await?;
     let (dead, rest): (i64, i64) = sqlx::query_as::<Db, _>(
         "select count(case when state = 'dead' then 1 end), count(case when state <> 'dead' then 1 end) \
-         from outbox where state in ('uncertain', 'held', 'dead')",
+         from outbox where state in ('uncertain', 'held', 'dead') and withdrawn = 0",
     )
     .fetch_one(conn)
     .await?;
