@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::agent::tools::process::BackgroundSettings;
-use crate::agent::tools::{Host, ToolTurn};
+use crate::agent::tools::{Approval, ApprovalRequest, Host, Standing, ToolTurn};
 use crate::redact;
 
 /// A gateway whose hooks only look, unless told to answer.
@@ -20,6 +20,18 @@ pub(in crate::agent::tools) struct FakeHost {
 
 #[async_trait]
 impl Host for FakeHost {
+    async fn note_effect(&self, _what: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn standing(&self, _request: &ApprovalRequest) -> Standing {
+        Standing::AskPerson
+    }
+
+    async fn approve(&self, _request: ApprovalRequest) -> Approval {
+        Approval::Unasked("nobody is here".to_owned())
+    }
+
     async fn send_message(&self, _target: Option<&str>, _text: &str) -> Result<String, String> {
         Err("not here".to_owned())
     }
