@@ -3,12 +3,19 @@
 
 mod asking;
 mod attempts;
+mod budget;
+pub mod danger;
+mod guard;
 pub mod model;
 mod prompt;
+mod rounds;
+mod smart;
 pub mod tools;
 pub mod toolset;
 mod turn;
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +27,17 @@ use crate::session::{Remembered, TurnStatus};
 
 use asking::Asking;
 pub use attempts::Attempts;
-use model::{Model, ModelReply, ModelRequest};
+pub use budget::{Budget, Prices, Spending, Spent};
+pub use guard::Guard;
+use model::{Message, Model, ModelReply, ModelRequest};
+use rounds::Rounds;
+use smart::Adviser;
+use tools::{Host, Nobody, ToolTurn, Tools};
 use turn::{Turn, TurnEnd};
+
+/// What the model is told when it has used all its steps.
+const SUMMARISE: &str = "You have used all the steps this turn has. Call no more tools: say what you found and did, and \
+                         what is left to do.";
 
 /// What a turn is given.
 #[derive(Debug, Clone)]
@@ -44,6 +60,46 @@ pub struct TurnRequest {
     pub plain_text: String,
     /// Whether nothing was said before in this session.
     pub is_first_turn: bool,
+}
+
+/// What a turn may use besides the model.
+#[derive(Clone)]
+pub struct Means {
+    /// The tools it may call; none for text from strangers.
+    pub tools: Tools,
+    /// The session's working directory.
+    pub cwd: PathBuf,
+    /// The gateway around it.
+    pub host: Arc<dyn Host>,
+    /// What it may use up, and has.
+    pub spending: Arc<Spending>,
+}
+
+impl Means {
+    /// Without tools, for a turn that only talks.
+    pub fn none() -> Self {
+        Self {
+            tools: Tools::default(),
+            cwd: PathBuf::new(),
+            host: Arc::new(Nobody),
+            spending: Arc::new(Spending::default()),
+        }
+    }
+}
+
+/// The bounds of a turn.
+#[derive(Debug, Clone)]
+pub struct Steps {
+    /// Requests to the model; then one more asks for a summary (`agent.max_turns`).
+    pub most: u32,
+    /// How often `pre_verify` may send a turn on (`agent.max_verify_nudges`).
+    pub verifications: u32,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self { most: 90, verifications: 3 }
+    }
 }
 
 /// How a turn ended.
@@ -71,6 +127,8 @@ pub struct Agent {
     attempts: Attempts,
     /// What the models can read at once, in tokens; the history is shortened to it.
     context_length: Option<u32>,
+    guard: Guard,
+    steps: Steps,
 }
 
 /// Whether the model's server is there and takes the key; one sentence if not.
@@ -87,6 +145,8 @@ impl Agent {
             system_prompt: prompt::DEFAULT.to_owned(),
             attempts: Attempts::default(),
             context_length: None,
+            guard: Guard::default(),
+            steps: Steps::default(),
         }
     }
 
@@ -120,12 +180,27 @@ impl Agent {
         self
     }
 
+    /// Replaces the rules on what tools may do.
+    #[must_use]
+    pub fn with_guard(mut self, guard: Guard) -> Self {
+        self.guard = guard;
+        self
+    }
+
+    /// Replaces the bounds of a turn.
+    #[must_use]
+    pub fn with_steps(mut self, steps: Steps) -> Self {
+        self.steps = steps;
+        self
+    }
+
     /// Runs one turn. `partial` is called with the whole answer so far, whenever it grew; when an attempt breaks midway
     /// the next one begins again, so a call may be given less than the one before. Ends at once after `stop`, and
     /// tells `on_session_end` however it ends, also when this future is dropped.
     pub async fn run_turn(
         &self,
         request: TurnRequest,
+        means: &Means,
         partial: &(dyn Fn(&str) + Send + Sync),
         stop: &CancellationToken,
     ) -> TurnOutcome {
@@ -138,7 +213,7 @@ impl Agent {
         let outcome = tokio::select! {
             biased;
             () = stop.cancelled() => TurnOutcome::Interrupted,
-            outcome = Box::pin(self.answer(turn, &mut asking, partial)) => outcome,
+            outcome = Box::pin(self.answer(turn, means, &mut asking, partial, stop)) => outcome,
         };
         end.turn.about = asking.about();
         end.status = match outcome {
@@ -153,8 +228,10 @@ impl Agent {
     async fn answer<'a>(
         &self,
         turn: Turn<'a>,
+        means: &Means,
         asking: &mut Asking<'a>,
         partial: &(dyn Fn(&str) + Send + Sync),
+        stop: &CancellationToken,
     ) -> TurnOutcome {
         let mut question = turn.request.text.clone();
         match self.hooks.ask(&Event::PRE_LLM_CALL, || turn.pre_llm_call()).await {
@@ -175,16 +252,16 @@ impl Agent {
         if let Some(tokens) = self.context_length {
             prompt::shorten(&mut messages, &self.system_prompt, tokens);
         }
-        let request = ModelRequest {
+        let mut request = ModelRequest {
             system: self.system_prompt.clone(),
             messages,
             plain_text: turn.request.plain_text.clone(),
+            tools: means.tools.specs(),
             ..ModelRequest::default()
         };
-        self.hooks.emit(&Event::AGENT_STEP, || turn.first_step());
-        let reply = match asking.ask(turn, &request, partial).await {
+        let reply = match self.step_by_step(turn, means, asking, &mut request, partial, stop).await {
             Ok(reply) => reply,
-            Err(error) => return TurnOutcome::Failed { for_user: error.for_user, cause: error.cause },
+            Err(failed) => return failed,
         };
         let turn = Turn { about: asking.about(), ..turn };
         if hookgate_adapters::is_blank(&reply.text) {
@@ -201,6 +278,96 @@ impl Agent {
         };
         self.hooks.emit(&Event::POST_LLM_CALL, || turn.post_llm_call(&answer));
         TurnOutcome::Answer(answer)
+    }
+
+    /// The model and tools until the model has nothing more to call, or no more steps. `Err`: the turn ends without an answer.
+    async fn step_by_step<'a>(
+        &self,
+        turn: Turn<'a>,
+        means: &Means,
+        asking: &mut Asking<'a>,
+        request: &mut ModelRequest,
+        partial: &(dyn Fn(&str) + Send + Sync),
+        stop: &CancellationToken,
+    ) -> Result<ModelReply, TurnOutcome> {
+        let tool_turn = ToolTurn {
+            session_id: turn.request.session_id.clone(),
+            turn_id: turn.request.turn_id.clone(),
+            cwd: means.cwd.clone(),
+            stop: stop.clone(),
+            host: Arc::clone(&means.host),
+        };
+        let rounds = Rounds {
+            hooks: &self.hooks,
+            guard: &self.guard,
+            tools: &means.tools,
+            tool_turn: &tool_turn,
+            adviser: Adviser { model: &self.models[0], hooks: &self.hooks, turn },
+        };
+        let (mut iteration, mut verified, mut last_step) = (1, 0, Vec::new());
+        let mut edited = BTreeSet::new();
+        if let Some(for_user) = means.spending.exceeded_by(0) {
+            return Err(TurnOutcome::Failed { cause: for_user.clone(), for_user });
+        }
+        loop {
+            self.hooks.emit(&Event::AGENT_STEP, || turn.step(iteration, std::mem::take(&mut last_step)));
+            let reply = match asking.ask(turn, request, partial).await {
+                Ok(reply) => reply,
+                Err(error) => return Err(TurnOutcome::Failed { for_user: error.for_user, cause: error.cause }),
+            };
+            means.spending.add_reply(&reply);
+            let turn = Turn { about: asking.about(), ..turn };
+            if reply.tool_calls.is_empty() || request.must_answer {
+                let nudge = self.verify(turn, verified, &edited, &reply).await.filter(|_| !request.must_answer);
+                let Some(reason) = nudge else { return Ok(reply) };
+                request.messages.push(Message::assistant(reply.text));
+                request.messages.push(Message::user(reason));
+                (verified, iteration) = (verified + 1, iteration + 1);
+                continue;
+            }
+            if let Some(for_user) = means.spending.exceeded_by(reply.tool_calls.len()) {
+                return Err(TurnOutcome::Failed { cause: for_user.clone(), for_user });
+            }
+            means.spending.add_calls(reply.tool_calls.len());
+            let round = rounds.run(turn, &asking.request_id(turn), &reply.tool_calls).await;
+            if let Some(for_user) = round.halt {
+                return Err(TurnOutcome::Failed {
+                    cause: "the turn was halted: an approval timed out".to_owned(),
+                    for_user,
+                });
+            }
+            edited.extend(round.edited);
+            last_step = round.step;
+            request.messages.push(Message::Assistant { text: reply.text, calls: reply.tool_calls });
+            request.messages.push(Message::ToolResults(round.results));
+            iteration += 1;
+            if iteration > self.steps.most {
+                tracing::warn!(
+                    session_id = turn.request.session_id,
+                    steps = self.steps.most,
+                    "A turn has used all its steps."
+                );
+                request.must_answer = true;
+                request.messages.push(Message::user(SUMMARISE));
+            }
+        }
+    }
+
+    /// Why a hook sends a turn that edited files on, if one does.
+    async fn verify(
+        &self,
+        turn: Turn<'_>,
+        attempt: u32,
+        edited: &BTreeSet<String>,
+        reply: &ModelReply,
+    ) -> Option<String> {
+        if edited.is_empty() || attempt >= self.steps.verifications || hookgate_adapters::is_blank(&reply.text) {
+            return None;
+        }
+        match self.hooks.ask(&Event::PRE_VERIFY, || turn.pre_verify(attempt, edited, &reply.text)).await {
+            Directive::Block { reason } if !reason.trim().is_empty() => Some(reason),
+            _ => None,
+        }
     }
 }
 

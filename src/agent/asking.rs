@@ -30,6 +30,11 @@ impl<'a> Asking<'a> {
         self.models[self.at].about()
     }
 
+    /// Names the request that was answered last, as hooks know it.
+    pub(super) fn request_id(&self, turn: Turn<'_>) -> String {
+        Call::start(turn, self.api_calls).id()
+    }
+
     /// Asks until there is a reply, or no further attempt and no further model would help or is allowed.
     ///
     /// # Errors

@@ -120,6 +120,8 @@ pub struct ModelRequest {
     pub tools: Arc<[ToolSpec]>,
     /// The longest answer, in tokens; without it the limit of the configuration holds.
     pub max_tokens: Option<u32>,
+    /// The model is to answer and call nothing more. The tools stay declared, for the conversation shows calls of them.
+    pub must_answer: bool,
 }
 
 /// What a model answered.

@@ -1,9 +1,21 @@
 //! What the model may do besides speaking: the [`Tool`] seam, and what a call is given and gives back. One file per tool
 //! below. Whether a call is allowed is decided by the loop that makes it, never here.
 
+mod encoding;
+mod from_config;
+pub mod people;
 pub mod process;
+pub mod read_file;
+pub mod roots;
+pub mod search_files;
 pub mod terminal;
+pub mod todo;
+pub mod web_extract;
+pub mod web_guard;
+pub mod web_search;
+pub mod write_file;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +23,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
+
+pub use from_config::Toolbox;
+
+use super::model::ToolSpec;
 
 /// Something the model may do. Names, arguments and results are those of `spec/decisions.md` §8: hooks match on them.
 #[async_trait]
@@ -27,11 +43,49 @@ pub trait Tool: Send + Sync {
     /// Whether a second run after a crash could do something twice: only tools that merely look say no.
     fn has_effects(&self) -> bool;
 
+    /// Whether it changes files, which the calls after it may be meant to see: it never runs beside another.
+    fn edits_files(&self) -> bool {
+        false
+    }
+
     /// Runs one call to its end. Dropping the future ends whatever it started.
     ///
     /// # Errors
     /// [`ToolError`]: told to the model, which goes on.
     async fn call(&self, call: &ToolCall<'_>) -> Result<Value, ToolError>;
+}
+
+/// The tools a turn may call.
+#[derive(Clone, Default)]
+pub struct Tools {
+    specs: Arc<[ToolSpec]>,
+    by_name: Arc<HashMap<String, Arc<dyn Tool>>>,
+}
+
+impl Tools {
+    /// Those of `all` that are named, in the order of `all`.
+    pub fn of(all: &[Arc<dyn Tool>], names: &[String]) -> Self {
+        let named = || all.iter().filter(|tool| names.iter().any(|name| name == tool.name()));
+        let spec = |tool: &Arc<dyn Tool>| ToolSpec {
+            name: tool.name().to_owned(),
+            description: tool.description().to_owned(),
+            parameters: tool.parameters(),
+        };
+        Self {
+            specs: named().map(spec).collect(),
+            by_name: Arc::new(named().map(|tool| (tool.name().to_owned(), Arc::clone(tool))).collect()),
+        }
+    }
+
+    /// As the model is told of them.
+    pub fn specs(&self) -> Arc<[ToolSpec]> {
+        Arc::clone(&self.specs)
+    }
+
+    /// The tool of a name.
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.by_name.get(name)
+    }
 }
 
 /// One call of a tool.
@@ -57,9 +111,67 @@ pub struct ToolTurn {
     pub host: Arc<dyn Host>,
 }
 
+/// What a person must agree to before a tool runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ApprovalRequest {
+    /// The whole of it: the command line, or the tool and its arguments.
+    pub command: String,
+    /// Why it needs a person.
+    pub description: String,
+    /// What a remembered approval covers; never empty.
+    pub keys: Vec<String>,
+    /// A hook asks for it: `approvals.mode: off` does not answer in the person's place.
+    pub by_hook: bool,
+    /// The call, as the model names it.
+    pub tool_call_id: String,
+}
+
+/// What is known of an approval before anybody is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It was given before, or nobody is to be asked.
+    Given,
+    /// A person is to be asked.
+    AskPerson,
+    /// A model is to be asked first (`approvals.mode: smart`).
+    AskModel,
+}
+
+/// How an approval was decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Approval {
+    /// The tool may run.
+    Given,
+    /// A person said no, perhaps why.
+    Denied(Option<String>),
+    /// Nobody answered in time. `halt`: the turn ends with it (`approvals.on_timeout`).
+    TimedOut {
+        /// Whether the turn goes no further.
+        halt: bool,
+    },
+    /// Nobody could be asked; one sentence that says what to do.
+    Unasked(String),
+}
+
 /// The gateway around a turn, as its tools see it.
 #[async_trait]
 pub trait Host: Send + Sync {
+    /// A tool is about to do something that must not be done twice: durable when it returns, so that a crash does not
+    /// begin the turn anew.
+    ///
+    /// # Errors
+    /// One sentence for the model: it could not be noted, so it must not be done.
+    async fn note_effect(&self, what: &str) -> Result<(), String>;
+
+    /// Whether somebody must be asked.
+    fn standing(&self, request: &ApprovalRequest) -> Standing;
+
+    /// Asks the people who may say, and waits for one of them. Dropping the future withdraws the question visibly.
+    async fn approve(&self, request: ApprovalRequest) -> Approval;
+
+    /// What a terminal printed, after the hooks of `transform_terminal_output` have seen it.
+    async fn transform_terminal_output(&self, command: &str, output: String, exit_code: i32) -> String;
+
     /// Sends a text besides the answer: to `platform:chat[:thread]`, or to where the turn answers. The place it went to.
     ///
     /// # Errors
@@ -71,9 +183,6 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// One sentence for the model: nobody is there, or nobody answered in time.
     async fn clarify(&self, question: &str, options: &[String]) -> Result<String, String>;
-
-    /// What a terminal printed, after the hooks of `transform_terminal_output` have seen it.
-    async fn transform_terminal_output(&self, command: &str, output: String, exit_code: i32) -> String;
 }
 
 /// Why a call brought no result. The model reads it as `{"error": …}`.
@@ -160,5 +269,57 @@ pub fn timeout(call: &ToolCall<'_>, default: Duration, longest: Duration) -> Res
         None => Ok(default),
         Some(0) => Err(ToolError::Failed("the argument `timeout` must be at least 1 second".to_owned())),
         Some(seconds) => Ok(Duration::from_secs(seconds).min(longest)),
+    }
+}
+/// No gateway around a turn: nobody answers, nothing is sent.
+pub(crate) struct Nobody;
+
+#[async_trait]
+impl Host for Nobody {
+    async fn note_effect(&self, _what: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn standing(&self, _request: &ApprovalRequest) -> Standing {
+        Standing::AskPerson
+    }
+
+    async fn approve(&self, _request: ApprovalRequest) -> Approval {
+        Approval::Unasked("nobody is here".to_owned())
+    }
+
+    async fn transform_terminal_output(&self, _command: &str, output: String, _exit_code: i32) -> String {
+        output
+    }
+
+    async fn send_message(&self, target: Option<&str>, _text: &str) -> Result<String, String> {
+        target.map(str::to_owned).ok_or_else(|| "nobody is here".to_owned())
+    }
+
+    async fn clarify(&self, _question: &str, _options: &[String]) -> Result<String, String> {
+        Err("nobody is here".to_owned())
+    }
+}
+
+/// What the tests of tools share: a turn in a directory, in a gateway where nobody is.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// A turn whose tools begin in `cwd`.
+    pub(crate) fn turn(cwd: impl Into<PathBuf>) -> ToolTurn {
+        ToolTurn {
+            session_id: "s-1".to_owned(),
+            turn_id: "1".to_owned(),
+            cwd: cwd.into(),
+            stop: CancellationToken::new(),
+            host: Arc::new(Nobody),
+        }
+    }
+
+    /// Calls a tool with these arguments.
+    pub(crate) async fn call(tool: &dyn Tool, turn: &ToolTurn, args: Value) -> Result<Value, ToolError> {
+        let Value::Object(args) = args else { panic!("arguments are an object") };
+        tool.call(&ToolCall { args: &args, turn }).await
     }
 }

@@ -1,11 +1,12 @@
 //! What hooks are told in the course of a turn (`spec/hermes-hooks.md` §2.5). Each payload is built only when somebody
 //! listens. The turn is its own task here: `task_id` is the session's id, as in the reference.
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use hookgate_hooks::payload::{
     AgentStep, ApiError, ApiRequestError, OnSessionEnd, OnSessionStart, PostApiRequest, PostLlmCall, PreApiRequest,
-    PreLlmCall, Sanitised, TransformLlmOutput,
+    PreLlmCall, PreVerify, Sanitised, StepTool, TransformLlmOutput,
 };
 use hookgate_hooks::{Event, Registry};
 use serde_json::{Value, json};
@@ -44,15 +45,27 @@ impl Turn<'_> {
         }
     }
 
-    /// `agent:step` before the first request, when no tool has been called.
-    pub(super) fn first_step(&self) -> AgentStep {
+    /// `agent:step` before a request of the turn, from 1, with what the step before it called.
+    pub(super) fn step(&self, iteration: u32, tools: Vec<StepTool>) -> AgentStep {
         AgentStep {
             platform: self.request.platform.clone(),
             user_id: self.request.sender_id.clone(),
             session_id: self.request.session_id.clone(),
-            iteration: 1,
-            tool_names: Vec::new(),
-            tools: Vec::new(),
+            iteration,
+            tool_names: tools.iter().map(|tool| tool.name.clone()).collect(),
+            tools,
+        }
+    }
+
+    pub(super) fn pre_verify(&self, attempt: u32, edited: &BTreeSet<String>, response: &str) -> PreVerify {
+        PreVerify {
+            session_id: self.request.session_id.clone(),
+            platform: self.request.platform.clone(),
+            model: self.about.name.clone(),
+            coding: true,
+            attempt,
+            final_response: response.to_owned(),
+            changed_paths: edited.iter().cloned().collect(),
         }
     }
 
@@ -232,7 +245,7 @@ impl<'a> Call<'a> {
     }
 
     /// The same for all attempts at a request.
-    fn id(&self) -> String {
+    pub(super) fn id(&self) -> String {
         format!("{}:{}", self.turn.request.turn_id, self.api_call)
     }
 }

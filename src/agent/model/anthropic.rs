@@ -85,6 +85,9 @@ impl Model for Anthropic {
         if !request.tools.is_empty() {
             let tool = |tool: &super::ToolSpec| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters });
             body["tools"] = request.tools.iter().map(tool).collect();
+            if request.must_answer {
+                body["tool_choice"] = json!({ "type": "none" });
+            }
         }
         body
     }

@@ -88,6 +88,9 @@ impl Model for OpenAi {
                 json!({ "type": "function", "function": function })
             };
             body["tools"] = request.tools.iter().map(tool).collect();
+            if request.must_answer {
+                body["tool_choice"] = json!("none");
+            }
         }
         if let Some(limit) = request.max_tokens.or(self.max_tokens) {
             body[self.limit_key] = limit.into();
