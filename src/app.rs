@@ -15,12 +15,13 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::agent::Agent;
+use crate::agent::tools::Toolbox;
+use crate::agent::{Agent, Budget, Guard, Prices, Steps};
 use crate::clock::Clock;
-use crate::config::{Config, Provider};
+use crate::config::{self, Config, OnTimeout, Provider};
 use crate::console::{self, Console, ConsoleFile};
 use crate::error::UserError;
-use crate::gateway::{Gateway, Parts, Rules};
+use crate::gateway::{ApprovalRules, Budgets, Gateway, Parts, Rules};
 use crate::server;
 use crate::status::{Ready, StatusSource};
 use crate::store::lock::{HomeLock, LockError};
@@ -126,13 +127,21 @@ impl App {
             adapters.push(Arc::clone(&local) as Arc<dyn Adapter>);
         }
 
-        let agent = Agent::from_config(&config.model, Arc::clone(&hooks))
-            .map_err(|error| UserError::config(error.to_string()))?;
+        let unusable = |error: anyhow::Error| UserError::config(error.to_string());
+        let agent = Agent::from_config(&config.model, Arc::clone(&hooks)).map_err(unusable)?;
+        let agent = agent
+            .with_guard(guard(&config))
+            .with_steps(Steps { most: config.agent.max_turns, verifications: config.agent.max_verify_nudges });
+        let toolbox = Toolbox::from_config(&config).map_err(unusable)?;
+        let platforms = [Platform::Telegram, Platform::Local, Platform::Webhook];
+        let toolsets = platforms.into_iter().map(|platform| (platform, config.tools_of(platform))).collect();
         let serves_webhooks = config.webhook.enabled && !only_local;
         let gateway = Gateway::new(Parts {
             store: Arc::clone(&store),
             hooks: Arc::clone(&hooks),
             agent,
+            toolbox,
+            toolsets,
             adapters: adapters.clone(),
             serves_webhooks,
             rules: rules(&config),
@@ -353,7 +362,32 @@ fn rules(config: &Config) -> Rules {
         allowed_by_account: telegram.collect(),
         roles: config.roles.clone(),
         model: model_name(config),
+        approvals: ApprovalRules {
+            mode: config.approvals.mode,
+            timeout: config.approvals.timeout,
+            halt_on_timeout: config.approvals.on_timeout == OnTimeout::Halt,
+            allowlist: config.command_allowlist.clone(),
+            ..ApprovalRules::default()
+        },
+        cwd: config.terminal.cwd.clone(),
+        budgets: Budgets {
+            turn: budget(&config.budgets.turn),
+            user: budget(&config.budgets.user),
+            route: budget(&config.budgets.route),
+        },
+        prices: config
+            .model
+            .prices
+            .map_or_else(Prices::default, |prices| Prices { input: prices.input_micros, output: prices.output_micros }),
     }
+}
+
+fn budget(budget: &config::Budget) -> Budget {
+    Budget { tokens: budget.tokens, tool_calls: budget.tool_calls, micros: budget.cost_micros }
+}
+
+fn guard(config: &Config) -> Guard {
+    Guard { deny: config.approvals.deny.clone(), user_home: std::env::var_os("HOME").map(PathBuf::from) }
 }
 
 fn webhooks(config: &Config, gateway: &Gateway, store: &Arc<dyn Store>, clock: &Clock) -> Webhooks {

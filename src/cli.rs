@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 only on success, 1 failed, 2 usage, 75 restart wanted, 78 unusable configuration.
 
+mod approvals;
 mod chat;
 mod config;
 mod doctor;
@@ -62,6 +63,9 @@ enum Command {
     /// List, show and reset remembered conversations
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// List what people approved from now on, and take it back
+    #[command(subcommand)]
+    Approvals(approvals::ApprovalsCommand),
     /// Ask for a Telegram bot's token and your user id, check them, and write them into .env
     Setup,
     /// Print the completions of a shell, for a file that it reads
@@ -105,6 +109,7 @@ pub fn main() -> ExitCode {
             Command::Config(command) => config::run(&context, &command),
             Command::Webhook(command) => webhook::run(&context, command).await,
             Command::Sessions(command) => sessions::run(&context, command).await,
+            Command::Approvals(command) => approvals::run(&context, command).await,
             Command::Setup => setup::run(&context).await,
             Command::Completions { shell } => Ok(completions(shell)),
             Command::Doctor => doctor::run(&context).await,

@@ -129,6 +129,13 @@ impl GatewayClient {
         Ok(answer.get("session_id").and_then(|id| id.as_str()).map(str::to_owned))
     }
 
+    /// Takes back what was approved from now on; what it was, if it was there.
+    pub(crate) async fn revoke_approval(&self, id: i64) -> Result<Option<String>, UserError> {
+        let request = self.http.post(format!("{}/api/approvals/revoke", self.url)).json(&json!({ "id": id }));
+        let answer = self.answer(request).await?;
+        Ok(answer.get("key").and_then(|key| key.as_str()).map(str::to_owned))
+    }
+
     /// Follows a chat; each call of the returned stream's `next` is one event. It ends when the gateway goes away.
     pub(crate) async fn follow(&self, chat: &str) -> Result<ChatEvents, UserError> {
         let request = self.streams.get(format!("{}/api/events", self.url)).query(&[("chat", chat)]);

@@ -77,6 +77,7 @@ impl Console {
             .route("/api/history", get(history))
             .route("/api/events", get(watch))
             .route("/api/sessions/reset", post(reset))
+            .route("/api/approvals/revoke", post(revoke))
             .layer(middleware::from_fn_with_state(Arc::clone(&console), guard));
         Router::new()
             .route("/", get(page))
@@ -279,7 +280,7 @@ async fn say(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejec
         edited: false,
     };
     let (dedup_key, target) = (message.dedup_key.clone(), message.source.reply_target());
-    let accepted = console.gateway.accept(Accepted { message, deliver: Vec::new(), delivery: None }).await;
+    let accepted = console.gateway.accept(Accepted { message, deliver: Vec::new(), delivery: None, tools: None }).await;
     let answer = match accepted.map_err(|error| store_failed(&error))? {
         Admission::New(_) => json!({ "status": "accepted", "id": say.id }),
         Admission::Duplicate => {
@@ -401,4 +402,16 @@ async fn reset(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRej
     let Reset { session } = read(body, "the text session")?;
     let ended = console.gateway.reset_session(&session).await.map_err(|error| store_failed(&error))?;
     Ok(json(StatusCode::OK, &json!({ "session_id": ended.map(|session| session.id) })))
+}
+
+#[derive(Deserialize)]
+struct Revoke {
+    id: i64,
+}
+
+/// `POST /api/approvals/revoke`: takes back what was approved from now on; `key` is null when there was no such approval.
+async fn revoke(State(console): State<Arc<Console>>, body: Result<Bytes, BytesRejection>) -> Result<Response, Refusal> {
+    let Revoke { id } = read(body, "the number id")?;
+    let revoked = console.gateway.revoke_rule(id).await.map_err(|error| store_failed(&error))?;
+    Ok(json(StatusCode::OK, &json!({ "key": revoked.map(|rule| rule.key) })))
 }

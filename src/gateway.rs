@@ -6,30 +6,38 @@
 
 mod access;
 mod accounts;
+mod approvals;
 mod backlog;
 mod commands;
 mod deliver;
 mod handle;
 mod health;
+mod host;
 mod lanes;
 mod recovery;
 mod silence;
 mod tell;
 mod texts;
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use hookgate_adapters::{Adapter, ChatMoved, ChatTarget, Inbound, InboundMessage, NotAccepted, Source};
+use hookgate_adapters::{
+    Adapter, ChatMoved, ChatTarget, Inbound, InboundMessage, NotAccepted, Platform, Press, Source,
+};
 use hookgate_hooks::Registry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::agent::Agent;
+use crate::agent::tools::process::BackgroundProcesses;
+use crate::agent::tools::{Tool, Toolbox, Tools};
+use crate::agent::{Agent, Budget, Prices};
 use crate::clock::Clock;
 use crate::config::{Allowed, Roles};
 use crate::session::{ResetMode, ResetPolicy, Session, SessionKey, Sharing};
@@ -39,14 +47,19 @@ use crate::store::{
 };
 
 pub use accounts::ByAccount;
+pub use approvals::ApprovalRules;
 pub use commands::menu;
 pub use deliver::Settled;
 pub use health::StoreHealth;
 
 use access::Access;
+use approvals::Approvals;
 use backlog::Backlog;
 use deliver::Outbox;
 use lanes::{Beside, Current, Lanes, Pushed};
+
+/// What tools keep running gets so long to end when the gateway stops.
+const BACKGROUND_TIME: Duration = Duration::from_secs(5);
 
 /// What the gateway is built from.
 pub struct Parts {
@@ -56,6 +69,10 @@ pub struct Parts {
     pub hooks: Arc<Registry>,
     /// Who answers.
     pub agent: Agent,
+    /// All tools there are.
+    pub toolbox: Toolbox,
+    /// The names of those that turns from a platform may use.
+    pub toolsets: HashMap<Platform, Vec<String>>,
     /// Who hears and speaks, one per account of a platform.
     pub adapters: Vec<Arc<dyn Adapter>>,
     /// Whether webhook deliveries of an earlier run are taken up (not in a chat without listeners).
@@ -91,6 +108,25 @@ pub struct Rules {
     pub roles: Roles,
     /// The model's name as `/status` shows it.
     pub model: String,
+    /// `approvals`.
+    pub approvals: ApprovalRules,
+    /// Where tools begin: `terminal.cwd`.
+    pub cwd: PathBuf,
+    /// `budgets`.
+    pub budgets: Budgets,
+    /// `model.prices`.
+    pub prices: Prices,
+}
+
+/// `budgets`: what may be used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Budgets {
+    /// By one turn.
+    pub turn: Budget,
+    /// By one person in a day.
+    pub user: Budget,
+    /// By one webhook route in a day.
+    pub route: Budget,
 }
 
 /// The message path. Cheap to clone.
@@ -105,6 +141,12 @@ struct Inner {
     rules: Rules,
     clock: Clock,
     access: Access,
+    approvals: Approvals,
+    /// All tools, for routes that choose their own.
+    tools: Vec<Arc<dyn Tool>>,
+    tools_of: HashMap<Platform, Tools>,
+    /// What tools keep running beside the turns.
+    background: Arc<BackgroundProcesses>,
     lanes: Lanes,
     turns: Arc<Semaphore>,
     backlog: Backlog,
@@ -183,11 +225,16 @@ fn order_of(accepted: &Accepted) -> Order {
 impl Gateway {
     /// Wires the parts. Nothing runs before [`Gateway::recover`].
     pub fn new(parts: Parts) -> Self {
-        let Parts { store, hooks, agent, adapters, serves_webhooks, rules, clock } = parts;
+        let Parts { store, hooks, agent, toolbox, toolsets, adapters, serves_webhooks, rules, clock } = parts;
+        let Toolbox { tools, background } = toolbox;
         let abort = CancellationToken::new();
         Self(Arc::new(Inner {
             health: StoreHealth::default(),
             access: Access::new(rules.allowed.clone(), rules.allowed_by_account.clone(), rules.roles.clone()),
+            approvals: Approvals::default(),
+            tools_of: toolsets.iter().map(|(platform, names)| (*platform, Tools::of(&tools, names))).collect(),
+            tools,
+            background,
             lanes: Lanes::new(abort.clone()),
             turns: Arc::new(Semaphore::new(rules.turns.max(1))),
             backlog: Backlog::default(),
@@ -215,7 +262,7 @@ impl Gateway {
         // In a task of its own: a caller that goes away between the store and the lane must not leave it unhandled.
         self.spawn(async move {
             let session_key = SessionKey::of(&accepted.message.source, gateway.0.rules.sharing);
-            let order = order_of(&accepted);
+            let order = gateway.order(&accepted);
             let message = SessionedMessage { session_key: session_key.clone(), accepted };
             let told = gateway.to_be_told(&message);
             let admission = gateway.0.health.watch(gateway.0.store.accept(message).await)?;
@@ -226,6 +273,18 @@ impl Gateway {
             Ok(admission)
         })
         .await
+    }
+
+    /// Where a new message goes: what answers an open question does not wait behind the turn that asked.
+    fn order(&self, accepted: &Accepted) -> Order {
+        match order_of(accepted) {
+            Order::Queued
+                if self.0.approvals.awaits(&accepted.message.source.reply_target(), &accepted.message.text) =>
+            {
+                Order::AtOnce
+            }
+            order => order,
+        }
     }
 
     /// Takes a webhook delivery in, with the turn or the send it leads to.
@@ -420,6 +479,7 @@ impl Gateway {
         self.0.abort.cancel();
         // What is left ends at its next await; a send under way is given a moment to be recorded.
         let _ = tokio::time::timeout(Duration::from_secs(2), self.0.tasks.wait()).await;
+        let _ = tokio::time::timeout(BACKGROUND_TIME, self.0.background.stop()).await;
         in_time
     }
 
@@ -449,8 +509,15 @@ impl Inbound for Gateway {
         if self.0.draining.is_cancelled() {
             return Err(NotAccepted("the gateway is stopping".into()));
         }
-        let accepted = Accepted { message, deliver: Vec::new(), delivery: None };
+        let accepted = Accepted { message, deliver: Vec::new(), delivery: None, tools: None };
         Gateway::accept(self, accepted).await.map(drop).map_err(|error| NotAccepted(error.to_string()))
+    }
+
+    async fn pressed(&self, press: Press) -> Result<Option<String>, NotAccepted> {
+        if self.0.draining.is_cancelled() {
+            return Err(NotAccepted("the gateway is stopping".into()));
+        }
+        Ok(Some(self.press(&press)))
     }
 
     async fn moved(&self, moved: &ChatMoved) -> Result<(), NotAccepted> {

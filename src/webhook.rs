@@ -437,6 +437,7 @@ fn work(
                 },
                 deliver: targets,
                 delivery: Some(delivery.clone()),
+                tools: route.tools.clone(),
             },
         }))
     };

@@ -106,6 +106,49 @@ impl Access {
         (shared && command == Some(Command::New)).then_some(texts::SHARED_SESSION)
     }
 
+    /// Whether somebody with access may decide about approvals: owners and admins, and everybody while there are no roles.
+    pub(super) fn may_approve(&self, source: &Source) -> bool {
+        !source.is_bot && (self.roles.is_empty() || source.platform == Platform::Local || self.is_admin(source))
+    }
+
+    /// Whether what they allow for ever holds beyond their own chat.
+    pub(super) fn may_allow_everywhere(&self, source: &Source) -> bool {
+        source.platform == Platform::Local || self.is_admin(source)
+    }
+
+    /// Whether a turn for what they say may use tools: guests only talk, and so do those whom nothing but an open door lets
+    /// in (`…_ALLOW_ALL_USERS`, a `*` on a list) and no role names.
+    pub(super) fn may_use_tools(&self, source: &Source) -> bool {
+        if source.platform == Platform::Local {
+            return true;
+        }
+        if source.is_bot || self.has(&self.roles.guest, source) {
+            return false;
+        }
+        self.is_admin(source) || self.is_known(source)
+    }
+
+    fn is_admin(&self, source: &Source) -> bool {
+        self.has(&self.roles.owner, source) || self.has(&self.roles.admin, source)
+    }
+
+    fn has(&self, role: &[String], source: &Source) -> bool {
+        source.user_id.as_deref().is_some_and(|user| role.contains(&format!("{}:{user}", source.platform)))
+    }
+
+    /// Whether a list names the sender, or the group they speak in.
+    fn is_known(&self, source: &Source) -> bool {
+        let lists = self.by_account.get(source.platform, &source.account);
+        let all = [Some(&self.everywhere), lists];
+        let names = |list: &[String], id: &str| !id.is_empty() && list.iter().any(|one| one == id);
+        let user = source.user_id.as_deref().unwrap_or_default();
+        all.into_iter().flatten().any(|list| {
+            names(&list.users, user)
+                || is_group(source) && (names(&list.group_users, user) || names(&list.group_chats, &source.chat_id))
+                || is_group(source) && names(&list.group_users, &source.chat_id)
+        })
+    }
+
     /// Tells the operator that a group has another id, and which list it must be written into.
     pub(super) fn tell_moved(&self, moved: &ChatMoved, sessions: u64) {
         let ChatMoved { platform, from, to } = moved;

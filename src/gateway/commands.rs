@@ -33,6 +33,12 @@ pub(super) enum Command {
     Stop,
     /// Tells what the session is doing.
     Status,
+    /// Agrees to what a turn asks for.
+    Approve,
+    /// Refuses it.
+    Deny,
+    /// Asks for nothing more in this session.
+    Yolo,
     /// Lists the commands.
     Help,
     /// What Telegram sends when a person opens the bot; nothing is answered.
@@ -54,6 +60,24 @@ pub(super) const COMMANDS: &[Entry] = &[
     Entry { command: Command::New, name: "new", aliases: &["reset"], help: "begin a new session; the old one is kept" },
     Entry { command: Command::Stop, name: "stop", aliases: &[], help: "stop the answer under way" },
     Entry { command: Command::Status, name: "status", aliases: &[], help: "what this session is doing" },
+    Entry {
+        command: Command::Approve,
+        name: "approve",
+        aliases: &[],
+        help: "agree to what waits for approval: [all] [session|always]",
+    },
+    Entry {
+        command: Command::Deny,
+        name: "deny",
+        aliases: &[],
+        help: "refuse what waits for approval: [all] [reason]",
+    },
+    Entry {
+        command: Command::Yolo,
+        name: "yolo",
+        aliases: &[],
+        help: "ask for no approvals in this session, or do again",
+    },
     Entry { command: Command::Help, name: "help", aliases: &[], help: "this list" },
     Entry { command: Command::Start, name: "start", aliases: &[], help: "nothing; the bot is always on" },
 ];

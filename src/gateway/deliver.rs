@@ -240,6 +240,10 @@ impl Gateway {
         self.log_record(&row, &record);
         let id = row.id;
         let Some(settled) = self.until_stored(|| self.0.store.record_send(id, record.clone())).await else { return };
+        let closed = self.0.approvals.recorded(&row, &record);
+        if let (Some(text), SendRecord::Sent(message_id)) = (closed, &record) {
+            self.edit_late(&row.target, message_id, text);
+        }
         if let SendRecord::Sent(message_id) = &record {
             self.tell_sent(&row, message_id);
         }

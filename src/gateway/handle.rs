@@ -8,12 +8,15 @@ use hookgate_hooks::{Directive, Event};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
+use super::approvals::Choice;
 use super::commands::{self, Command};
+use super::host::TurnHost;
 use super::{Gateway, Lane, Order, is_alone, silence, texts};
-use crate::agent::{TurnOutcome, TurnRequest};
+use crate::agent::tools::Tools;
+use crate::agent::{Means, Spending, Spent, TurnOutcome, TurnRequest};
 use crate::redact::redact;
 use crate::session::{Role, SessionKey, Sharing, TurnStatus};
-use crate::store::{Finish, InboxId, InboxRow, NewMessage, NewReply, StoreError, Target};
+use crate::store::{self, Finish, InboxId, InboxRow, NewMessage, NewReply, StoreError, Target};
 use crate::webhook::template;
 
 /// A message that interrupted the gateway so often is given up (`spec/decisions.md` §6).
@@ -57,6 +60,9 @@ impl Gateway {
         if row.attempts > ATTEMPTS {
             return self.give_up(&row).await;
         }
+        if !row.effects.is_empty() {
+            return self.report_interrupted(&row).await;
+        }
         let Some(row) = self.ask_policy(row, decided).await else { return };
         if !row.accepted.message.addressed {
             return self.close(&row).await;
@@ -69,6 +75,7 @@ impl Gateway {
         }
         match self.command_of(&row) {
             Some(call) => self.run_command(&row, key, lane, call).await,
+            None if self.answers_a_question(&row) => self.close(&row).await,
             None if row.accepted.message.text.trim().is_empty() => self.answer_blank(&row).await,
             None if lane == Lane::AtOnce => self.queue(row, key).await,
             None => {
@@ -159,6 +166,24 @@ impl Gateway {
         } else {
             self.close(row).await;
         }
+    }
+
+    /// The turn had begun to act when it was cut off: it is not begun anew.
+    async fn report_interrupted(&self, row: &InboxRow) {
+        let opened = self.until_stored(|| self.0.store.open_session(&row.session_key, &row.accepted)).await;
+        let Some((session, _)) = opened else { return };
+        let told = texts::interrupted_in_the_middle(&row.effects);
+        let messages = vec![
+            NewMessage { role: Role::User, text: question(row, self.0.rules.sharing), status: TurnStatus::Interrupted },
+            NewMessage { role: Role::Assistant, text: told.clone(), status: TurnStatus::Interrupted },
+        ];
+        self.store_failure(row, Some((session.id, messages)), told).await;
+    }
+
+    /// Whether the message answered what a turn asked in its chat.
+    fn answers_a_question(&self, row: &InboxRow) -> bool {
+        let message = &row.accepted.message;
+        row.accepted.delivery.is_none() && !message.edited && self.answers_question(&message.source, &message.text)
     }
 
     /// Whether the message's sender may see anything of us: a delivery's chat was configured, a person needs access and must
@@ -259,9 +284,47 @@ impl Gateway {
                 let text = texts::status(session.as_ref(), busy, activity.waiting, &self.0.rules.model);
                 self.answer(row, &text).await;
             }
+            Some(Command::Approve | Command::Deny) if !self.0.access.may_approve(&row.accepted.message.source) => {
+                self.answer(row, texts::MAY_NOT_APPROVE).await;
+            }
+            Some(Command::Approve) => {
+                let words: Vec<String> = call.args.split_whitespace().map(str::to_lowercase).collect();
+                let says = |word: &str| words.iter().any(|one| one == word);
+                let choice = match (says("always"), says("session")) {
+                    (true, _) => Choice::Always,
+                    (false, true) => Choice::Session,
+                    (false, false) => Choice::Once,
+                };
+                self.decide_and_close(row, choice, says("all"), None).await;
+            }
+            Some(Command::Deny) => {
+                let (all, reason) = match call.args.split_once(char::is_whitespace) {
+                    _ if call.args.eq_ignore_ascii_case("all") => (true, ""),
+                    Some((first, rest)) if first.eq_ignore_ascii_case("all") => (true, rest),
+                    _ => (false, call.args.as_str()),
+                };
+                let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
+                self.decide_and_close(row, Choice::Deny, all, reason).await;
+            }
+            Some(Command::Yolo) if !self.0.access.may_approve(&row.accepted.message.source) => {
+                self.answer(row, texts::MAY_NOT_APPROVE).await;
+            }
+            Some(Command::Yolo) => {
+                let is_on = self.0.approvals.toggle_yolo(key);
+                tracing::warn!(session_key = %key, is_on, "Yolo was switched: it decides whether tools are asked about.");
+                self.answer(row, texts::yolo(is_on)).await;
+            }
             Some(Command::Help) => self.answer(row, &commands::help()).await,
             Some(Command::Start) => self.close(row).await,
             None => self.answer(row, &texts::unknown_command(&call.name)).await,
+        }
+    }
+
+    /// What was decided shows at the request itself; only where there was none is it answered.
+    async fn decide_and_close(&self, row: &InboxRow, choice: Choice, all: bool, reason: Option<&str>) {
+        match self.decide(&row.accepted.message.source, choice, all, reason) {
+            0 => self.answer(row, texts::NOTHING_TO_DECIDE).await,
+            _ => self.close(row).await,
         }
     }
 
@@ -294,6 +357,10 @@ impl Gateway {
             ..Finish::default()
         };
         let Some(finished) = self.finish(row, finish).await else { return };
+        self.0.approvals.forget(key, finished.ended_session.as_deref());
+        if let Some(ended) = &finished.ended_session {
+            self.0.background.end_session(ended).await;
+        }
         let opened = self.until_stored(|| self.0.store.open_session(key, &row.accepted)).await;
         let new_id = opened.map(|(session, _)| session.id).unwrap_or_default();
         self.tell_reset(&row.accepted.message.source, key, finished.ended_session.as_deref(), &new_id);
@@ -336,6 +403,14 @@ impl Gateway {
             plain_text: row.accepted.message.text.clone(),
             is_first_turn,
         };
+        let cwd = self.0.rules.cwd.clone();
+        let host = Arc::new(TurnHost::new(self, row, &session.id, cwd.clone(), place));
+        let means = Means {
+            tools: self.tools_for(row),
+            cwd,
+            host: Arc::clone(&host) as _,
+            spending: Arc::new(self.spending(row).await),
+        };
         let outcome = {
             let _typing = self.typing(row);
             let adapter = self.adapter_of(source).filter(|adapter| adapter.shows_partial());
@@ -345,12 +420,13 @@ impl Gateway {
                     adapter.partial(&target, reply_to, &redact(text));
                 }
             };
-            match self.0.agent.run_turn(request, &partial, stop).await {
+            match self.0.agent.run_turn(request, &means, &partial, stop).await {
                 TurnOutcome::Answer(answer) => TurnOutcome::Answer(redact(&answer)),
                 other => other,
             }
         };
-        drop(place);
+        host.leave().await;
+        self.record_spending(row, &means.spending).await;
         self.tell_agent_end(source, &session, &text, &outcome);
         match outcome {
             TurnOutcome::Interrupted => self.leave_unanswered(row, Some((session.id, text))).await,
@@ -364,6 +440,66 @@ impl Gateway {
                 self.store_failure(row, Some((session.id, messages)), for_user).await;
             }
         }
+    }
+
+    /// The tools a turn may use: by its platform, by its route, and none for those who may only talk.
+    fn tools_for(&self, row: &InboxRow) -> Tools {
+        let source = &row.accepted.message.source;
+        if let Some(names) = row.accepted.tools.as_ref().filter(|_| row.accepted.delivery.is_some()) {
+            return Tools::of(&self.0.tools, names);
+        }
+        if row.accepted.delivery.is_none() && !self.0.access.may_use_tools(source) {
+            return Tools::default();
+        }
+        self.0.tools_of.get(&source.platform).cloned().unwrap_or_default()
+    }
+
+    /// Whose budgets of the day a turn draws on: a person's, or a route's.
+    fn purse(row: &InboxRow) -> Option<String> {
+        let source = &row.accepted.message.source;
+        match &row.accepted.delivery {
+            Some(delivery) => Some(format!("route:{}", delivery.route)),
+            None => source.user_id.as_ref().map(|user| format!("user:{}:{user}", source.platform)),
+        }
+    }
+
+    /// The day in the operator's time zone.
+    fn today(&self) -> String {
+        let now = jiff::Timestamp::from_millisecond(self.0.clock.now()).unwrap_or_default();
+        now.to_zoned(self.0.rules.reset.zone.clone()).date().to_string()
+    }
+
+    /// What the turn may use up. The store is asked only where a budget of the day is set.
+    async fn spending(&self, row: &InboxRow) -> Spending {
+        let budgets = &self.0.rules.budgets;
+        let spending = Spending::new(self.0.rules.prices).with("this turn", budgets.turn, Default::default());
+        let (whose, budget) = match row.accepted.delivery {
+            Some(_) => ("this route today", budgets.route),
+            None => ("you today", budgets.user),
+        };
+        if budget == Default::default() {
+            return spending;
+        }
+        let Some(purse) = Self::purse(row) else { return spending };
+        let (purses, day) = ([purse], self.today());
+        let spent = self.until_stored(|| self.0.store.spent(&purses, &day)).await.unwrap_or_default();
+        let before = spent.first().copied().unwrap_or_default();
+        let before = Spent { tokens: before.tokens, tool_calls: before.tool_calls, micros: before.micros };
+        spending.with(whose, budget, before)
+    }
+
+    /// Records what the turn used up, where a budget of the day is set.
+    async fn record_spending(&self, row: &InboxRow, spending: &Spending) {
+        let budgets = &self.0.rules.budgets;
+        let budget = if row.accepted.delivery.is_some() { budgets.route } else { budgets.user };
+        let (spent, Some(purse)) = (spending.spent(), Self::purse(row)) else { return };
+        if budget == Default::default() || spent == Default::default() {
+            return;
+        }
+        let (purses, day) = ([purse], self.today());
+        let Spent { tokens, tool_calls, micros } = spent;
+        let spent = store::Spent { tokens, tool_calls, micros };
+        self.until_stored(|| self.0.store.spend(&purses, &day, spent)).await;
     }
 
     /// Ends the conversation if it is over by now. What its people are to be told with the next answer, where they are to be.

@@ -15,6 +15,8 @@ impl Gateway {
         };
         self.work_off_backlog();
         let unfinished = self.0.store.recover(self.0.rules.uncertain_sends, &safe_for).await?;
+        // Before anything is sent: a question of a turn that is gone is not repeated.
+        self.recover_approvals().await?;
         if unfinished.uncertain > 0 {
             tracing::warn!(
                 sends = unfinished.uncertain,
