@@ -61,7 +61,7 @@ async fn turn(store: &SqlStore, number: usize) {
         edited: false,
         sent_at: 0,
     };
-    let accepted = Accepted { message, deliver: Vec::new(), delivery: None };
+    let accepted = Accepted { message, deliver: Vec::new(), delivery: None, tools: None };
     let offered = SessionedMessage { session_key: session_key.clone(), accepted: accepted.clone() };
     let Admission::New(id) = store.accept(offered).await.unwrap() else { panic!("the message is new") };
     store.claim(id).await.unwrap().unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use hookgate::agent::model::{Anthropic, Message, Model, ModelReply, ModelRequest, OpenAi, ToolResult, ToolSpec};
-use hookgate::agent::{Agent, Attempts, TurnOutcome, TurnRequest};
+use hookgate::agent::{Agent, Attempts, Means, TurnOutcome, TurnRequest};
 use hookgate::config;
 use hookgate::session::{Remembered, Role, TurnStatus};
 use hookgate_adapters::Proxies;
@@ -63,14 +63,14 @@ fn remembered(role: Role, text: &str) -> Remembered {
 }
 
 async fn run(agent: &Agent, request: TurnRequest) -> TurnOutcome {
-    agent.run_turn(request, &|_| {}, &CancellationToken::new()).await
+    agent.run_turn(request, &Means::none(), &|_| {}, &CancellationToken::new()).await
 }
 
 /// Asks and keeps what was shown on the way.
 async fn ask(agent: &Agent, text: &str) -> (TurnOutcome, Vec<String>) {
     let shown = Mutex::new(Vec::new());
     let partial = |so_far: &str| shown.lock().unwrap().push(so_far.to_owned());
-    let outcome = agent.run_turn(turn(text), &partial, &CancellationToken::new()).await;
+    let outcome = agent.run_turn(turn(text), &Means::none(), &partial, &CancellationToken::new()).await;
     (outcome, shown.into_inner().unwrap())
 }
 
@@ -172,7 +172,8 @@ async fn the_echo_model_needs_nothing_and_answers_without_the_fence() {
     request.plain_text = "grüße 👋🏽".to_owned();
     let shown = Mutex::new(Vec::new());
     let partial = |so_far: &str| shown.lock().unwrap().push(so_far.to_owned());
-    let outcome = agent_of(&config, Arc::default()).run_turn(request, &partial, &CancellationToken::new()).await;
+    let outcome =
+        agent_of(&config, Arc::default()).run_turn(request, &Means::none(), &partial, &CancellationToken::new()).await;
     assert_eq!(outcome, answer("grüße 👋🏽"));
     let shown = shown.into_inner().unwrap();
     assert!((2..=4).contains(&shown.len()), "{shown:?}");
@@ -425,7 +426,8 @@ async fn stop_ends_a_turn_at_once_wherever_it_is() {
     for count in 1..=3 {
         let agent = agent(&model);
         let stop = CancellationToken::new();
-        let running = agent.run_turn(turn("hi"), &|_| {}, &stop);
+        let means = Means::none();
+        let running = agent.run_turn(turn("hi"), &means, &|_| {}, &stop);
         let stopping = async {
             model.is_asked(count).await;
             if count == 3 {
@@ -441,7 +443,7 @@ async fn stop_ends_a_turn_at_once_wherever_it_is() {
     }
     let stopped = CancellationToken::new();
     stopped.cancel();
-    assert_eq!(agent(&model).run_turn(turn("hi"), &|_| {}, &stopped).await, TurnOutcome::Interrupted);
+    assert_eq!(agent(&model).run_turn(turn("hi"), &Means::none(), &|_| {}, &stopped).await, TurnOutcome::Interrupted);
     assert_eq!(model.requests().len(), 3);
     all_said(&model);
 }
@@ -642,7 +644,8 @@ async fn every_end_of_a_turn_is_told() {
         model.is_asked(2).await;
         stop.cancel();
     };
-    tokio::join!(agent.run_turn(turn("hi"), &|_| {}, &stop), stopping);
+    let means = Means::none();
+    tokio::join!(agent.run_turn(turn("hi"), &means, &|_| {}, &stop), stopping);
     assert_eq!(of(&hooks.all().await, "on_session_end")["interrupted"], true);
 
     let (agent, hooks) = hooked(&model, vec![]);
@@ -682,7 +685,8 @@ async fn anthropic_is_asked_in_its_own_dialect() {
     let config = anthropic(&model);
     let shown = Mutex::new(Vec::new());
     let partial = |so_far: &str| shown.lock().unwrap().push(so_far.to_owned());
-    let outcome = agent_of(&config, Arc::default()).run_turn(request, &partial, &CancellationToken::new()).await;
+    let outcome =
+        agent_of(&config, Arc::default()).run_turn(request, &Means::none(), &partial, &CancellationToken::new()).await;
     assert_eq!(outcome, answer("Hello my friend."));
     assert_eq!(shown.into_inner().unwrap(), ["Hello ", "Hello my ", "Hello my friend."]);
     let asked = &model.requests()[0];
@@ -803,13 +807,12 @@ async fn tools_are_asked_for_and_answered_in_every_dialect() {
 }
 
 #[tokio::test]
-async fn a_reply_of_calls_alone_is_empty_while_nothing_runs_them() {
+async fn calls_of_tools_that_are_not_there_are_answered_and_the_model_goes_on() {
     let model = FakeModel::start().await;
-    model.calls_tools(&[("a", json!({})), ("b", json!({}))]);
+    model.calls_tools(&[("a", json!({})), ("b", json!({}))]).says("Then not.");
     let (agent, hooks) = hooked(&model, vec![]);
-    let (for_user, cause) = failure(run(&agent, turn("hi")).await);
-    assert!(for_user.starts_with("The model gave an empty answer"), "{for_user}");
-    assert!(cause.contains("tool_calls"), "{cause}");
+    assert_eq!(run(&agent, turn("hi")).await, TurnOutcome::Answer("Then not.".to_owned()));
+    assert!(model.was_told_last().ends_with("tool `b`: {\"error\":\"BLOCKED: there is no tool `b` here\"}"));
     let told = hooks.all().await;
     let done = of(&told, "post_api_request");
     assert_eq!((&done["finish_reason"], &done["assistant_tool_call_count"]), (&json!("tool_calls"), &json!(2)));

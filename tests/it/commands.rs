@@ -114,6 +114,9 @@ async fn help_lists_start_says_nothing_and_unknown_commands_are_named() {
         /new (/reset) - begin a new session; the old one is kept
         /stop - stop the answer under way
         /status - what this session is doing
+        /approve - agree to what waits for approval: [all] [session|always]
+        /deny - refuse what waits for approval: [all] [reason]
+        /yolo - ask for no approvals in this session, or do again
         /help - this list
         /start - nothing; the bot is always on
         ");

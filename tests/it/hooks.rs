@@ -154,7 +154,10 @@ const DIRECT: &str = "direct: {secret: the-github-secret, deliver_only: true, pr
 #[tokio::test]
 async fn every_documented_event_is_told_as_often_and_in_the_order_that_is_documented() {
     let recorder = Recorder::new();
-    let world = World::default().route(DIRECT).setting("drain_timeout: 1").hook(recorder.clone());
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("build")).unwrap();
+    let cwd = format!("terminal: {{cwd: '{}'}}", dir.path().display());
+    let world = World::default().route(DIRECT).setting("drain_timeout: 1").setting(&cwd).hook(recorder.clone());
     run_test(world, async |t| {
         let (r, alice) = (&recorder, t.telegram.alice());
         assert_eq!(r.names(t).await?, ("gateway:startup".to_owned(), 0));
@@ -338,6 +341,47 @@ async fn every_documented_event_is_told_as_often_and_in_the_order_that_is_docume
         assert_snapshot!(alice.hears().await?, @"news");
         assert_eq!(r.names(t).await?, ("webhook:received\nwebhook:delivered".to_owned(), 1));
 
+        // Two rounds of tools, the second with an approval (`spec/hermes-hooks.md` §4).
+        t.model.calls_tool("write_file", json!({ "path": "a.txt", "content": "x" }));
+        t.model.calls_tool("terminal", json!({ "command": "rm -r build" })).says("Done.");
+        alice.says("clean up");
+        let card = alice.hears().await?;
+        alice.presses(&card, "Approve once").await?;
+        assert_snapshot!(alice.hears().await?, @"Done.");
+        let tools = r.names(t).await?;
+        assert_snapshot!(tools.0, @r"
+        message:received
+        pre_gateway_dispatch
+        agent:start
+        agent:turn_start
+        pre_llm_call
+        agent:step
+        pre_api_request
+        post_api_request
+        pre_tool_call
+        post_tool_call
+        transform_tool_result
+        agent:step
+        pre_api_request
+        post_api_request
+        pre_tool_call
+        pre_approval_request
+        post_approval_response
+        transform_terminal_output
+        post_tool_call
+        transform_tool_result
+        agent:step
+        pre_api_request
+        post_api_request
+        pre_verify
+        transform_llm_output
+        post_llm_call
+        on_session_end
+        agent:end
+        agent:turn_end
+        ");
+        assert_eq!(tools.1, 2);
+
         t.expect_error("A reply could not be delivered.");
         alice.blocks_the_bot();
         assert_eq!(t.webhooks.github("direct", "push", "d-3", &json!({})).await?.status, 502);
@@ -346,7 +390,7 @@ async fn every_documented_event_is_told_as_often_and_in_the_order_that_is_docume
         // The gateway stops in the middle of an answer.
         t.model.holds("never");
         alice.says("the last one");
-        t.model.is_asked(7).await;
+        t.model.is_asked(10).await;
         t.telegram.wait_until("all is confirmed", |telegram| telegram.unconfirmed().is_empty()).await?;
         r.told.lock().unwrap().clear();
         t.stop().await?;

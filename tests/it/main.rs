@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test whose world cannot be set up has failed")]
 
 mod agent;
+mod approvals;
 mod chat;
 mod cli;
 mod commands;
@@ -20,5 +21,6 @@ mod telegram_format;
 mod telegram_groups;
 mod telegram_proxy;
 mod telegram_webhook;
+mod tools;
 mod webhook_cli;
 mod webhooks;

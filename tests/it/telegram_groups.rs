@@ -448,7 +448,7 @@ async fn the_command_menu_is_offered_once_and_only_when_it_changed() {
         t.telegram.wait_until("the menu is set", |telegram| telegram.calls_of("setMyCommands").len() == 1).await?;
         let menu = t.telegram.calls_of("setMyCommands").pop().unwrap().params["commands"].clone();
         let names: Vec<_> = menu.as_array().unwrap().iter().map(|entry| entry["command"].clone()).collect();
-        assert_eq!(names, ["new", "stop", "status", "help"]);
+        assert_eq!(names, ["new", "stop", "status", "approve", "deny", "yolo", "help"]);
         t.live_again(World::default().echo()).await?;
         t.telegram
             .wait_until("the menu is read again", |telegram| telegram.calls_of("getMyCommands").len() == 2)
@@ -511,7 +511,7 @@ async fn what_is_given_up_is_told_to_those_who_spoke_to_the_bot_and_may() {
                 addressed,
                 edited: false,
             };
-            let accepted = Accepted { message, deliver: Vec::new(), delivery: None };
+            let accepted = Accepted { message, deliver: Vec::new(), delivery: None, tools: None };
             let session_key = SessionKey(format!("agent:main:telegram:group:{GROUP}:{n}"));
             let admission = opened.store.accept(SessionedMessage { session_key, accepted }).await?;
             let Admission::New(id) = admission else { panic!("a duplicate") };

@@ -267,6 +267,16 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Waits until it wrote this: lines are written by a thread of their own.
+    pub(crate) async fn logs(&self, part: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log().contains(part) {
+            ensure!(Instant::now() < deadline, "it never logged {part:?}:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
     /// How many descriptors it has open and how many threads it has.
     pub(crate) fn descriptors_and_threads(&self) -> Result<(usize, usize)> {
         let count =

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -284,6 +284,24 @@ impl Town {
         Ok(())
     }
 
+    /// What hooks are told of these events from now on, in order.
+    pub(crate) fn hooks_of(&self, events: &[&str]) -> Arc<Mutex<Vec<(String, serde_json::Value)>>> {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let subscriptions = events.iter().map(ToString::to_string).collect();
+        self.hooks.register(Arc::new(Listener { subscriptions, told: Arc::clone(&told) }));
+        told
+    }
+
+    /// Waits until something outside of the gateway is the case.
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn() -> bool) -> Result<()> {
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while !is_so() {
+            ensure!(std::time::Instant::now() < deadline, "it never was so: {what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
     /// Runs a command of the real binary on the home.
     pub(crate) async fn cli(&self, args: &[&str]) -> Result<Ran> {
         let mut command = hookgate(self.home());
@@ -411,5 +429,31 @@ impl<'a> MakeWriter<'a> for Log {
 
     fn make_writer(&'a self) -> Self {
         self.clone()
+    }
+}
+
+/// Keeps what it is told.
+struct Listener {
+    subscriptions: Vec<String>,
+    told: Arc<Mutex<Vec<(String, serde_json::Value)>>>,
+}
+
+#[async_trait::async_trait]
+impl Hook for Listener {
+    fn name(&self) -> &str {
+        "listener"
+    }
+
+    fn subscriptions(&self) -> &[String] {
+        &self.subscriptions
+    }
+
+    async fn observe(
+        &self,
+        event: &hookgate_hooks::Event,
+        payload: Arc<serde_json::Value>,
+    ) -> Result<(), hookgate_hooks::HookError> {
+        self.told.lock().unwrap().push((event.to_string(), serde_json::Value::clone(&payload)));
+        Ok(())
     }
 }
