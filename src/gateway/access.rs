@@ -106,9 +106,13 @@ impl Access {
         (shared && command == Some(Command::New)).then_some(texts::SHARED_SESSION)
     }
 
-    /// Whether somebody with access may decide about approvals: owners and admins, and everybody while there are no roles.
+    /// Whether somebody with access may decide about approvals: owners and admins; while there are no roles, everybody whose
+    /// turns may use tools.
     pub(super) fn may_approve(&self, source: &Source) -> bool {
-        !source.is_bot && (self.roles.is_empty() || source.platform == Platform::Local || self.is_admin(source))
+        match self.roles.is_empty() || source.platform == Platform::Local {
+            true => self.may_use_tools(source),
+            false => !source.is_bot && self.is_admin(source),
+        }
     }
 
     /// Whether what they allow for ever holds beyond their own chat.
@@ -117,7 +121,7 @@ impl Access {
     }
 
     /// Whether a turn for what they say may use tools: guests only talk, and so do those whom nothing but an open door lets
-    /// in (`…_ALLOW_ALL_USERS`, a `*` on a list) and no role names.
+    /// in (`…_ALLOW_ALL_USERS`, a `*` on a list, a group that is open to everybody in it) and no role names.
     pub(super) fn may_use_tools(&self, source: &Source) -> bool {
         if source.platform == Platform::Local {
             return true;
@@ -136,17 +140,12 @@ impl Access {
         source.user_id.as_deref().is_some_and(|user| role.contains(&format!("{}:{user}", source.platform)))
     }
 
-    /// Whether a list names the sender, or the group they speak in.
+    /// Whether a list names the sender, not only the group they speak in.
     fn is_known(&self, source: &Source) -> bool {
-        let lists = self.by_account.get(source.platform, &source.account);
-        let all = [Some(&self.everywhere), lists];
-        let names = |list: &[String], id: &str| !id.is_empty() && list.iter().any(|one| one == id);
-        let user = source.user_id.as_deref().unwrap_or_default();
-        all.into_iter().flatten().any(|list| {
-            names(&list.users, user)
-                || is_group(source) && (names(&list.group_users, user) || names(&list.group_chats, &source.chat_id))
-                || is_group(source) && names(&list.group_users, &source.chat_id)
-        })
+        let Some(user) = source.user_id.as_deref().filter(|user| !user.is_empty()) else { return false };
+        let lists = [Some(&self.everywhere), self.by_account.get(source.platform, &source.account)];
+        let names = |list: &[String]| list.iter().any(|one| one == user);
+        lists.into_iter().flatten().any(|list| names(&list.users) || is_group(source) && names(&list.group_users))
     }
 
     /// Tells the operator that a group has another id, and which list it must be written into.
@@ -308,6 +307,38 @@ mod tests {
             assert_eq!(access.allows(&in_group(None)), nobody, "{access:?}");
             assert!(!access.allows(&telegram(Some("7"))), "{access:?}");
         }
+    }
+
+    #[test]
+    fn only_those_who_are_named_use_tools_and_approve() {
+        let strings = |items: &[&str]| items.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let named = Allowed { users: strings(&["7", "*"]), group_users: strings(&["8", "-200"]), ..Allowed::default() };
+        let lists = Allowed { group_chats: strings(&["-200"]), all: true, ..named };
+        let access = |roles: Roles| Access::new(Allowed::default(), on_telegram(lists.clone()), roles);
+        let bot = Source { is_bot: true, ..telegram(Some("7")) };
+        for (source, tools) in [
+            (telegram(Some("7")), true),
+            (in_group(Some("7")), true),
+            (in_group(Some("8")), true),
+            (telegram(Some("8")), false),
+            (telegram(Some("9")), false),
+            (in_group(Some("9")), false),
+            (in_group(None), false),
+            (bot, false),
+        ] {
+            let open = access(Roles::default());
+            assert_eq!((open.may_use_tools(&source), open.may_approve(&source)), (tools, tools), "{source:?}");
+            assert!(!open.may_allow_everywhere(&source));
+        }
+        let ids = |id: &str| vec![format!("telegram:{id}")];
+        let roles = access(Roles { owner: ids("1"), admin: ids("9"), guest: ids("7") });
+        for (user, tools, approves) in [("1", true, true), ("9", true, true), ("7", false, false), ("5", false, false)]
+        {
+            let source = telegram(Some(user));
+            assert_eq!((roles.may_use_tools(&source), roles.may_approve(&source)), (tools, approves), "{user}");
+            assert_eq!(roles.may_allow_everywhere(&source), approves);
+        }
+        assert!(roles.may_use_tools(&in_group(Some("8"))) && !roles.may_approve(&in_group(Some("8"))));
     }
 
     #[test]

@@ -168,6 +168,34 @@ async fn a_turn_that_had_begun_to_act_is_reported_and_not_begun_anew() {
 }
 
 #[tokio::test]
+async fn a_flood_of_output_costs_no_memory() {
+    use crate::support::process::survive;
+    survive(World::default(), async |t| {
+        let process = t.start_listening().await?;
+        let peak = || -> Result<u64> {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+            Ok(line.trim().trim_end_matches(" kB").parse()?)
+        };
+        t.model.says("Hello.").calls_tool("terminal", json!({ "command": "yes | head -c 500M" })).says("Done.");
+        let alice = t.telegram.alice();
+        alice.says("hi");
+        alice.hears().await?;
+        let before = peak()?;
+        alice.says("flood");
+        assert_eq!(alice.hears().await?.text, "Done.");
+        let grown = peak()? - before;
+        assert!(grown < 20 << 10, "the gateway grew by {grown} KiB");
+        let told = results(&t.model)[0]["output"].as_str().unwrap_or_default().len();
+        assert!((40_000..60_000).contains(&told), "{told}");
+        t.rests().await?;
+        assert_eq!(process.stop().await?, 0);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn secrets_reach_no_child_and_no_answer() {
     let world = World::default().env("MY_API_TOKEN", "sekrit-token-4711");
     run_test(world, async |t| {
