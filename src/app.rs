@@ -369,6 +369,7 @@ fn rules(config: &Config) -> Rules {
             allowlist: config.command_allowlist.clone(),
             ..ApprovalRules::default()
         },
+        confirms_new: config.approvals.destructive_slash_confirm,
         cwd: config.terminal.cwd.clone(),
         budgets: Budgets {
             turn: budget(&config.budgets.turn),

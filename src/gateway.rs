@@ -110,6 +110,8 @@ pub struct Rules {
     pub model: String,
     /// `approvals`.
     pub approvals: ApprovalRules,
+    /// `/new` is confirmed before it ends a session (`approvals.destructive_slash_confirm`).
+    pub confirms_new: bool,
     /// Where tools begin: `terminal.cwd`.
     pub cwd: PathBuf,
     /// `budgets`.

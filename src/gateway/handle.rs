@@ -8,7 +8,7 @@ use hookgate_hooks::{Directive, Event};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::approvals::Choice;
+use super::approvals::{Asker, Choice};
 use super::commands::{self, Command};
 use super::host::TurnHost;
 use super::{Gateway, Lane, Order, is_alone, silence, texts};
@@ -337,9 +337,33 @@ impl Gateway {
         by_role.map(str::to_owned).or_else(|| self.0.access.refusal_by_list(source, &call.name, busy))
     }
 
+    /// Whether the person really wants a new session (`approvals.destructive_slash_confirm`). Where nothing was said there is
+    /// nothing to ask about.
+    async fn confirms_new(&self, row: &InboxRow, key: &SessionKey) -> bool {
+        let session = self.until_stored(|| self.0.store.current_session(key)).await.flatten();
+        let Some(session) = session.filter(|session| session.messages > 0) else { return true };
+        let asker = Asker {
+            target: row.accepted.message.source.reply_target(),
+            reply_to: None,
+            session_key: key,
+            session_id: &session.id,
+            turn_id: "",
+        };
+        let options = [texts::CONFIRM.to_owned(), texts::KEEP.to_owned()];
+        match self.ask_question(&asker, texts::CONFIRM_NEW, &options).await {
+            Ok(answer) => {
+                answer == texts::CONFIRM || matches!(Choice::word(&answer), Some(choice) if choice != Choice::Deny)
+            }
+            Err(_) => false,
+        }
+    }
+
     /// `/new`: the running turn is interrupted, what waits is closed, and the next message begins a new session.
     async fn begin_session(&self, row: &InboxRow, key: &SessionKey, lane: Lane) {
         let running = self.0.lanes.current(key).filter(|current| current.id < row.id && lane != Lane::Ordered);
+        if self.0.rules.confirms_new && running.is_none() && !self.confirms_new(row, key).await {
+            return self.answer(row, texts::SESSION_KEPT).await;
+        }
         let _turn = match &running {
             Some(current) => {
                 current.stop.cancel();

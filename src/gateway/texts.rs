@@ -5,6 +5,11 @@ use std::time::Duration;
 use crate::session::Session;
 
 pub(super) const NEW_SESSION: &str = "A new session has begun.";
+/// `/new` where it is to be confirmed.
+pub(super) const CONFIRM_NEW: &str = "Begin a new session? The one so far is kept, but not gone on with.";
+pub(super) const CONFIRM: &str = "Yes";
+pub(super) const KEEP: &str = "No";
+pub(super) const SESSION_KEPT: &str = "The session goes on as it was.";
 pub(super) const STOPPED: &str = "Stopped.";
 pub(super) const NOTHING_TO_STOP: &str = "Nothing is running.";
 pub(super) const ONLY_TEXT: &str = "I can only read text so far. Please write what it is about.";

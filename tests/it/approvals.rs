@@ -488,3 +488,33 @@ async fn turns_that_wait_for_people_hold_up_no_other() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_new_session_is_confirmed_where_that_is_wanted() {
+    run_test(World::default().setting("approvals: {destructive_slash_confirm: true}"), async |t| {
+        let alice = t.telegram.alice();
+        alice.says("/new");
+        assert!(alice.hears().await?.text.starts_with("A new session"), "there is nothing to lose");
+        t.model.says("Hello.").says("Still here.");
+        alice.says("hi");
+        alice.hears().await?;
+        alice.says("/new");
+        let card = alice.hears().await?;
+        assert_snapshot!(card.text, @"
+        Begin a new session? The one so far is kept, but not gone on with.
+        1. Yes
+        2. No
+        ");
+        alice.says("no");
+        assert_eq!(alice.hears().await?.text, "The session goes on as it was.");
+        alice.says("are you there?");
+        assert_eq!(alice.hears().await?.text, "Still here.");
+        assert_eq!(t.model.requests()[1].body["messages"].as_array().unwrap().len(), 4, "it remembers");
+        alice.says("/new");
+        let card = alice.hears().await?;
+        alice.presses(&card, "Yes").await?;
+        assert!(alice.hears().await?.text.starts_with("A new session"));
+        Ok(())
+    })
+    .await;
+}
