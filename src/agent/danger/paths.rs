@@ -107,7 +107,7 @@ pub(super) fn protected(path: &str, place: Place<'_>) -> Option<String> {
 }
 
 /// `[e]tc` may be `etc`: a set of characters counts as any one.
-fn without_sets(glob: &str) -> String {
+pub(super) fn without_sets(glob: &str) -> String {
     let (mut out, mut in_set) = (String::new(), false);
     for c in glob.chars() {
         match c {
@@ -139,7 +139,13 @@ pub(super) fn sensitive(path: &str, place: Place<'_>, in_place: bool) -> Option<
     let last = names.last().map(String::as_str).unwrap_or_default();
     let below = |directory: &str| names.iter().rev().skip(1).any(|name| name == directory);
     let system = ["/etc", "/private/etc", "/boot", "/usr", "/bin", "/sbin", "/lib", "/sys", "/proc"];
-    if system.iter().any(|system| path.starts_with(system)) {
+    let text = path.to_string_lossy();
+    let may_be = |system: &&str| {
+        let beginning: Vec<&str> = text.split('/').take(system.matches('/').count() + 1).collect();
+        text.contains(['*', '?', '['])
+            && glob_of(&without_sets(&beginning.join("/"))).is_some_and(|glob| glob.is_match(system))
+    };
+    if system.iter().any(|system| path.starts_with(system) || may_be(system)) {
         return Some("write to a system file");
     }
     if below(".ssh") || last == "authorized_keys" {

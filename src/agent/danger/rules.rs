@@ -4,7 +4,7 @@ use base64::Engine as _;
 use regex::Regex;
 use std::sync::LazyLock;
 
-use super::paths::{is_disk, protected, sensitive};
+use super::paths::{is_disk, protected};
 use super::prefixes::{Left, strip};
 use super::walk::{Call, Input, Walk};
 use super::words::UNKNOWN;
@@ -95,6 +95,21 @@ impl Walk<'_> {
             return None;
         }
         let name = base(first);
+        if name.contains(['*', '?', '[']) && name != "[" {
+            self.judgement.find("cannot be judged: the name of the command is computed when it runs");
+            for meant in ["rm", "dd", "mkfs", "kill", "shutdown", "reboot", "sh", "bash"] {
+                if super::glob_of(&super::paths::without_sets(&name)).is_some_and(|glob| glob.is_match(meant)) {
+                    let words = std::iter::once(meant.to_owned()).chain(args.iter().cloned()).collect();
+                    self.call(Call { words, input: input.clone(), made_file });
+                }
+            }
+            return None;
+        }
+        if let Some(script) = self.aliases.remove(&name) {
+            let printed = self.inner(&format!("{script} {}", args.join(" ")), &input);
+            self.aliases.insert(name, script);
+            return printed;
+        }
         if let Some(left) = strip(&name, args, &mut self.judgement) {
             return match left {
                 Left::Words(words) => self.call(Call { words, input, made_file }),
@@ -116,9 +131,15 @@ impl Walk<'_> {
             "eval" => return self.inner(&args.join(" "), &input),
             "trap" if args.len() > 1 => return self.inner(&args[0], &Input::None),
             "alias" => {
-                for (_, script) in args.iter().filter_map(|arg| arg.split_once('=')) {
+                for (name, script) in args.iter().filter_map(|arg| arg.split_once('=')) {
                     self.inner(script, &Input::None);
+                    self.aliases.insert(base(name), script.to_owned());
                 }
+            }
+            "cd" | "pushd" => self.directory = targets(args).next().cloned().or(Some("~".to_owned())),
+            "cmd" if args.iter().any(|arg| arg.eq_ignore_ascii_case("/c") || arg.eq_ignore_ascii_case("/k")) => {
+                let script: Vec<&str> = args.iter().skip(1).map(String::as_str).collect();
+                return self.inner(&script.join(" "), &input);
             }
             "source" | "." => self.shell_file(targets(args).next(), &input, made_file),
             "xargs" | "parallel" => self.xargs(&name, args, &input),
@@ -302,7 +323,6 @@ impl Walk<'_> {
     }
 
     fn by_name(&mut self, name: &str, args: &[String], input: &Input, made_file: Option<bool>) {
-        let place = self.place;
         if let Some((_, flags)) = INTERPRETERS.iter().find(|(known, _)| {
             name == *known
                 || name
@@ -344,7 +364,7 @@ impl Walk<'_> {
                     || args.iter().any(|arg| arg.to_uppercase().contains("KILL") && arg.starts_with('-'))
                     || after(args, &["-s", "--signal"])
                         .is_some_and(|signal| signal == "9" || signal.to_uppercase().contains("KILL"))
-                    || name == "killall5"
+                    || name.starts_with("killall")
                 {
                     self.judgement.find("kill processes by name with force");
                 }
@@ -385,7 +405,7 @@ impl Walk<'_> {
             "cp" | "mv" | "install" | "ln" | "rsync" | "scp" => self.copy(args),
             "sed" | "gsed" if has(args, "i", &["--in-place"]) => {
                 for path in targets(args).cloned().collect::<Vec<_>>() {
-                    if let Some(why) = sensitive(&path, place, true) {
+                    if let Some(why) = self.sensitive(&path, true) {
                         self.judgement.find(why);
                     }
                 }
@@ -442,6 +462,9 @@ impl Walk<'_> {
         if has(args, "", &["--no-preserve-root"]) {
             self.judgement.find("rm without the guard of /");
         }
+        if named.iter().any(|path| path.contains(UNKNOWN)) {
+            self.judgement.find("delete of what is only known when it runs");
+        }
         if !is_recursive {
             if named.iter().any(|path| is_absolute(path)) {
                 self.judgement.find("delete by an absolute path");
@@ -490,7 +513,9 @@ impl Walk<'_> {
 
     fn systemctl(&mut self, args: &[String]) {
         let verbs = ["stop", "restart", "disable", "mask", "kill", "try-restart", "condrestart"];
-        if args.iter().any(|arg| ["poweroff", "reboot", "halt", "kexec", "soft-reboot"].contains(&arg.as_str())) {
+        if args.iter().any(|arg| {
+            ["poweroff", "reboot", "halt", "kexec", "soft-reboot"].contains(&arg.trim_end_matches(".target"))
+        }) {
             self.judgement.never("switching the machine off (systemctl)".to_owned());
         }
         if let Some(verb) = args.iter().find(|arg| verbs.contains(&arg.as_str())) {
@@ -535,7 +560,7 @@ impl Walk<'_> {
         for source in named.iter().take(named.len().saturating_sub(1)) {
             let name = source.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
             self.written.insert(into.clone(), None);
-            if sensitive(&into, self.place, false).is_none() && into.ends_with(['/', '~', '.']) {
+            if self.sensitive(&into, false).is_none() && into.ends_with(['/', '~', '.']) {
                 self.writes(&format!("{}/{name}", into.trim_end_matches('/')));
             }
         }
@@ -567,9 +592,12 @@ impl Walk<'_> {
         let Some(verb) = rest.next() else { return };
         let rest: Vec<String> = rest.cloned().collect();
         let what = match verb.as_str() {
-            "reset" if has(&rest, "", &["--hard"]) => "git reset --hard (destroys uncommitted changes)",
+            "reset" if rest.iter().any(|arg| abbreviates(arg, "--hard", 4)) => {
+                "git reset --hard (destroys uncommitted changes)"
+            }
             "push"
                 if has(&rest, "f", &["--force", "--force-with-lease", "--mirror", "--delete"])
+                    || rest.iter().any(|arg| abbreviates(arg, "--force-with-lease", 4))
                     || rest.iter().any(|arg| arg.starts_with('+')) =>
             {
                 "git force push (rewrites remote history)"
@@ -616,19 +644,34 @@ impl Walk<'_> {
             if args.iter().any(|arg| arg == "--privileged" || arg.starts_with("/:") || arg.contains("source=/,")) {
                 self.judgement.find("a container with the machine's own files or rights");
             }
-            // What runs in it is looked at as if it ran here, where a shell is named.
-            if let Some(at) = args.iter().position(|arg| SHELLS.contains(&base(arg).as_str())) {
-                self.call(Call { words: args[at..].to_vec(), input: Input::None, made_file: None });
+            // What runs in it is looked at as if it ran here: behind the options, and the name of the container or image.
+            let at = args.iter().position(|arg| arg == "exec" || arg == "run").map_or(args.len(), |at| at + 1);
+            let mut rest = args[at..].iter().peekable();
+            while let Some(arg) = rest.peek().filter(|arg| arg.starts_with('-')) {
+                let takes = match arg.strip_prefix("--") {
+                    Some(long) => {
+                        !long.contains('=')
+                            && !["rm", "interactive", "tty", "detach", "privileged", "init", "read-only"]
+                                .contains(&long)
+                    }
+                    None => arg.len() == 2 && arg.chars().last().is_some_and(|last| "euwvpnlmhc".contains(last)),
+                };
+                rest.next();
+                if takes {
+                    rest.next();
+                }
+            }
+            let words: Vec<String> = rest.skip(1).cloned().collect();
+            if !words.is_empty() {
+                self.call(Call { words, input: Input::None, made_file: None });
             }
         }
     }
 
     fn gateway(&mut self, args: &[String]) {
         let words: Vec<&str> = args.iter().map(String::as_str).filter(|arg| !arg.starts_with('-')).collect();
-        let stops = matches!(
-            words.as_slice(),
-            ["gateway", "stop" | "restart" | "uninstall", ..] | ["update" | "uninstall", ..]
-        );
+        let stops = words.windows(2).any(|two| matches!(two, ["gateway", "stop" | "restart" | "uninstall"]))
+            || matches!(words.as_slice(), ["update" | "uninstall", ..]);
         let changes = matches!(
             words.as_slice(),
             ["approvals", "revoke", ..]
@@ -651,6 +694,7 @@ impl Walk<'_> {
             texts.push(text);
         }
         for text in texts {
+            let text = &without_comments(text);
             if SQL.as_ref().is_some_and(|sql| sql.is_match(text)) {
                 self.judgement.find("SQL DROP or TRUNCATE");
             }
@@ -689,6 +733,24 @@ impl Walk<'_> {
             self.judgement.find("cannot be judged: it runs a script that it has just written");
         }
     }
+}
+
+/// Whether an option is this one, shortened or not.
+fn abbreviates(arg: &str, option: &str, at_least: usize) -> bool {
+    let name = arg.split('=').next().unwrap_or_default();
+    name.len() >= at_least && option.starts_with(name)
+}
+
+/// SQL without its `/* */`, which stand for blanks.
+fn without_comments(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("/*") {
+        out.push_str(before);
+        out.push(' ');
+        rest = after.split_once("*/").map_or("", |(_, after)| after);
+    }
+    out + rest
 }
 
 fn is_absolute(path: &str) -> bool {

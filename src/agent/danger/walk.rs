@@ -1,6 +1,6 @@
 //! Finds every command that a line can run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Cursor;
 
 use brush_parser::ast::{
@@ -15,6 +15,8 @@ use super::{DEEPEST, Judgement, LONGEST, Place, depth_of, paths, rules};
 
 /// Scripts within scripts.
 const MOST_NESTED: usize = 24;
+/// Values of one variable that are looked at.
+const MOST_VALUES: usize = 8;
 /// Commands that are looked at in one line.
 const MOST_COMMANDS: usize = 5_000;
 
@@ -49,6 +51,14 @@ pub(super) struct Walk<'a> {
     depth: usize,
     /// A command that was found fetches something from elsewhere.
     pub(super) fetches: bool,
+    /// Further values of variables that are given several.
+    others: HashMap<String, Vec<String>>,
+    /// `alias`, which not every shell expands.
+    pub(super) aliases: HashMap<String, String>,
+    /// The functions of the line.
+    functions: HashSet<String>,
+    /// Where `cd` went, as it was written.
+    pub(super) directory: Option<String>,
 }
 
 impl<'a> Walk<'a> {
@@ -61,6 +71,10 @@ impl<'a> Walk<'a> {
             written: HashMap::new(),
             depth: 0,
             fetches: false,
+            others: HashMap::new(),
+            aliases: HashMap::new(),
+            functions: HashSet::new(),
+            directory: None,
         }
     }
 
@@ -78,7 +92,24 @@ impl<'a> Walk<'a> {
         if text.trim().is_empty() {
             return Some(String::new());
         }
+        if has_odd_here_document(text) {
+            self.judgement.find("cannot be judged: a here-document with an unusual end");
+            self.look_at_text(text);
+            return None;
+        }
+        self.functions.extend(functions_of(text));
         self.depth += 1;
+        // The parser takes `((` for arithmetic, where a shell may see two subshells.
+        if let Some(apart) = subshells_apart(text)
+            && let Ok(program) = quietly(|| {
+                let source = SourceInfo { source: String::new() };
+                Parser::new(Cursor::new(apart.as_bytes()), &options(), &source).parse_program()
+            })
+        {
+            for list in &program.complete_commands {
+                self.list(list, input);
+            }
+        }
         let source = SourceInfo { source: String::new() };
         let parsed = quietly(|| Parser::new(Cursor::new(text.as_bytes()), &options(), &source).parse_program());
         let printed = match parsed {
@@ -161,7 +192,8 @@ impl<'a> Walk<'a> {
             }
             Command::Function(function) => {
                 let name = function.fname.clone();
-                if calls_itself_apart(&name_of(&name), &function.body.0) {
+                self.functions.insert(name_of(&name));
+                if calls_itself_apart(&self.functions, &function.body.0) {
                     self.judgement.never("fork bomb".to_owned());
                 }
                 let mut input = Input::None;
@@ -249,6 +281,25 @@ impl<'a> Walk<'a> {
     }
 
     fn simple(&mut self, simple: &SimpleCommand, input: &Input) -> Option<String> {
+        // A variable that may have one of several values: the command is looked at with each.
+        let text = simple.to_string();
+        let named = |name: &String| text.contains(&format!("${name}")) || text.contains(&format!("${{{name}"));
+        let others: Vec<(String, Vec<String>)> =
+            self.others.iter().filter(|(name, _)| named(name)).map(|(name, all)| (name.clone(), all.clone())).collect();
+        for (name, all) in others {
+            let now = self.vars.get(&name).cloned();
+            for value in all.into_iter().take(MOST_VALUES) {
+                self.vars.insert(name.clone(), value);
+                self.simple_once(simple, input);
+            }
+            if let Some(now) = now {
+                self.vars.insert(name, now);
+            }
+        }
+        self.simple_once(simple, input)
+    }
+
+    fn simple_once(&mut self, simple: &SimpleCommand, input: &Input) -> Option<String> {
         let mut call = Call { words: Vec::new(), input: input.clone(), made_file: None };
         let prefix = simple.prefix.iter().flat_map(|prefix| &prefix.0);
         let suffix = simple.suffix.iter().flat_map(|suffix| &suffix.0);
@@ -297,6 +348,17 @@ impl<'a> Walk<'a> {
                     // `env X=1 …`, `alias x=…`: a word like others.
                     call.words.push(self.whole(&word.value));
                 } else if let (AssignmentName::VariableName(name), true) = (&assignment.name, is_kept) {
+                    let before = self.vars.get(name).cloned();
+                    let value = match (&before, assignment.append) {
+                        (Some(before), true) => format!("{before}{value}"),
+                        _ => value,
+                    };
+                    if let Some(before) = before.filter(|before| *before != value && !assignment.append) {
+                        let others = self.others.entry(name.clone()).or_default();
+                        if others.len() < MOST_VALUES && !others.contains(&before) {
+                            others.push(before);
+                        }
+                    }
                     self.vars.insert(name.clone(), value);
                 }
             }
@@ -372,10 +434,17 @@ impl<'a> Walk<'a> {
         if paths::is_disk(path) {
             self.judgement.never(format!("write to the raw disk {path}"));
         } else if !path.starts_with("/dev/")
-            && let Some(why) = paths::sensitive(path, self.place, false)
+            && let Some(why) = self.sensitive(path, false)
         {
             self.judgement.find(why);
         }
+    }
+
+    /// Why writing the path is asked about, also from where `cd` went.
+    pub(super) fn sensitive(&self, path: &str, in_place: bool) -> Option<&'static str> {
+        let moved = self.directory.as_ref().filter(|_| !path.starts_with(['/', '~'])).map(|to| format!("{to}/{path}"));
+        let from_there = moved.and_then(|path| paths::sensitive(&path, self.place, in_place));
+        from_there.or_else(|| paths::sensitive(path, self.place, in_place))
     }
 
     /// The words of one word of the line; what it runs to be made is looked at.
@@ -424,31 +493,84 @@ fn name_of(word: &Word) -> String {
     word.value.clone()
 }
 
-/// Whether a function's body starts itself more than once at a time: in one pipeline, or in the background.
-fn calls_itself_apart(name: &str, body: &CompoundCommand) -> bool {
-    fn in_list(name: &str, list: &CompoundList) -> bool {
+/// Whether a body starts functions of the line more than once at a time: in one pipeline, or in the background.
+fn calls_itself_apart(names: &HashSet<String>, body: &CompoundCommand) -> bool {
+    fn in_list(names: &HashSet<String>, list: &CompoundList) -> bool {
         list.0.iter().any(|item| {
             let rest = item.0.additional.iter().map(|(AndOr::And(pipeline) | AndOr::Or(pipeline))| pipeline);
             std::iter::once(&item.0.first).chain(rest).any(|pipeline| {
-                let own = pipeline.seq.iter().filter(|command| calls(name, command)).count();
+                let own = pipeline.seq.iter().filter(|command| calls(names, command)).count();
                 own > 1
                     || own == 1 && matches!(item.1, SeparatorOperator::Async)
-                    || pipeline.seq.iter().any(|command| within(name, command))
+                    || pipeline.seq.iter().any(|command| within(names, command))
             })
         })
     }
-    fn calls(name: &str, command: &Command) -> bool {
-        matches!(command, Command::Simple(simple) if simple.word_or_name.as_ref().is_some_and(|word| word.value == name))
+    fn calls(names: &HashSet<String>, command: &Command) -> bool {
+        matches!(command, Command::Simple(simple)
+            if simple.word_or_name.as_ref().is_some_and(|word| names.contains(&word.value)))
     }
-    fn within(name: &str, command: &Command) -> bool {
-        matches!(command, Command::Compound(compound, _) if calls_itself_apart(name, compound))
+    fn within(names: &HashSet<String>, command: &Command) -> bool {
+        matches!(command, Command::Compound(compound, _) if calls_itself_apart(names, compound))
     }
     match body {
-        CompoundCommand::BraceGroup(group) => in_list(name, &group.list),
-        CompoundCommand::Subshell(subshell) => in_list(name, &subshell.list),
-        CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => in_list(name, &clause.1.list),
-        CompoundCommand::ForClause(clause) => in_list(name, &clause.body.list),
-        CompoundCommand::IfClause(clause) => in_list(name, &clause.then),
+        CompoundCommand::BraceGroup(group) => in_list(names, &group.list),
+        CompoundCommand::Subshell(subshell) => in_list(names, &subshell.list),
+        CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => in_list(names, &clause.1.list),
+        CompoundCommand::ForClause(clause) => in_list(names, &clause.body.list),
+        CompoundCommand::IfClause(clause) => in_list(names, &clause.then),
         _ => false,
     }
+}
+
+/// The names before `()`.
+fn functions_of(text: &str) -> Vec<String> {
+    let ends = |c: char| c.is_whitespace() || ";&|(){}".contains(c);
+    let mut names = Vec::new();
+    for (at, _) in text.match_indices('(').take(200) {
+        if text[at + 1..].trim_start().starts_with(')') {
+            let before = text[..at].trim_end();
+            let start = before.rfind(ends).map_or(0, |start| start + 1);
+            let name = before.get(start..).unwrap_or_default();
+            if !name.is_empty() {
+                names.push(name.to_owned());
+            }
+        }
+    }
+    names
+}
+
+/// The parser reads for ever where the end of a here-document is no plain word.
+fn has_odd_here_document(text: &str) -> bool {
+    text.match_indices("<<").any(|(at, _)| {
+        if text[..at].ends_with('<') || text[at + 2..].starts_with('<') {
+            return false; // `<<<`
+        }
+        let rest = text[at + 2..].trim_start_matches('-').trim_start_matches([' ', '\t']);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_.-+%@!:/'\"\\".contains(c);
+        let end = rest.find(|c: char| !plain(c)).unwrap_or(rest.len());
+        let tag = &rest[..end];
+        let quotes = ['\'', '"'].iter().any(|quote| tag.matches(*quote).count() % 2 == 1);
+        let goes_on = rest[end..].starts_with(|c: char| !c.is_whitespace() && !";|&)<>".contains(c));
+        tag.is_empty() || quotes || goes_on || tag.ends_with('\\')
+    })
+}
+
+/// The text with `(true;(` for `((`, where it has one that is no `$((`: the parser takes `( (` for the same.
+fn subshells_apart(text: &str) -> Option<String> {
+    let mut apart = String::with_capacity(text.len() + 8);
+    let mut before = ' ';
+    let mut is_changed = false;
+    for c in text.chars() {
+        if c == '(' && before == '(' {
+            let is_arithmetic = apart.len() >= 2 && apart[..apart.len() - 1].ends_with('$');
+            if !is_arithmetic {
+                apart.push_str("true;");
+                is_changed = true;
+            }
+        }
+        apart.push(c);
+        before = c;
+    }
+    is_changed.then_some(apart)
 }
