@@ -126,6 +126,13 @@ impl Walk<'_> {
                     _ => None,
                 };
             }
+            "tee" if matches!(input, Input::Text(_)) => {
+                self.by_name(&name, args, &input, made_file);
+                return match input {
+                    Input::Text(text) => Some(text),
+                    _ => None,
+                };
+            }
             "true" | ":" | "false" | "test" | "[" => return Some(String::new()),
             "base64" | "base32" if has(args, "dD", &["--decode"]) => return decoded(&input),
             "eval" => return self.inner(&args.join(" "), &input),
@@ -457,7 +464,7 @@ impl Walk<'_> {
     }
 
     fn rm(&mut self, args: &[String]) {
-        let is_recursive = has(args, "rR", &["--recursive"]);
+        let is_recursive = has(args, "rR", &[]) || args.iter().any(|arg| abbreviates(arg, "--recursive", 3));
         let named: Vec<String> = targets(args).cloned().collect();
         if has(args, "", &["--no-preserve-root"]) {
             self.judgement.find("rm without the guard of /");

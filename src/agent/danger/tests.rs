@@ -509,3 +509,24 @@ proptest! {
         matches_deny(&command, &["*x*".to_owned()]);
     }
 }
+
+#[test]
+fn more_cases_hold() {
+    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/danger_cases.txt"));
+    let mut wrong = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (expected, command) = line.split_once(' ').unwrap();
+        let command = command.replace('⏎', "\n");
+        let place = Place { home: Some(Path::new("/home/alice")), cwd: Some(Path::new("/home/alice/work")) };
+        let judgement = judge(&command, place);
+        let is = match (judgement.hard_line.is_some(), judgement.findings.is_empty()) {
+            (true, _) => "never",
+            (false, false) => "asks",
+            (false, true) => "runs",
+        };
+        if is != expected {
+            wrong.push(format!("{expected} but {is}: {command}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

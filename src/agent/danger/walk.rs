@@ -344,6 +344,12 @@ impl<'a> Walk<'a> {
                         UNKNOWN.to_string()
                     }
                 };
+                let declares = ["export", "declare", "typeset", "local", "readonly"];
+                if let (Some(first), AssignmentName::VariableName(name)) = (call.words.first(), &assignment.name)
+                    && declares.contains(&first.as_str())
+                {
+                    self.vars.insert(name.clone(), value.clone());
+                }
                 if !call.words.is_empty() {
                     // `env X=1 …`, `alias x=…`: a word like others.
                     call.words.push(self.whole(&word.value));
@@ -431,7 +437,9 @@ impl<'a> Walk<'a> {
 
     /// The line writes this file.
     pub(super) fn writes(&mut self, path: &str) {
-        if paths::is_disk(path) {
+        if path.ends_with("/sysrq-trigger") {
+            self.judgement.never("write to the kernel's emergency keys".to_owned());
+        } else if paths::is_disk(path) {
             self.judgement.never(format!("write to the raw disk {path}"));
         } else if !path.starts_with("/dev/")
             && let Some(why) = self.sensitive(path, false)
