@@ -17,8 +17,9 @@ use super::{DEEPEST, Judgement, LONGEST, Place, depth_of, paths, rules};
 const MOST_NESTED: usize = 24;
 /// Values of one variable that are looked at.
 const MOST_VALUES: usize = 8;
-/// Commands that are looked at in one line.
+/// Commands that are looked at in one line, and what their words may have in bytes.
 const MOST_COMMANDS: usize = 5_000;
+const MOST_BYTES: usize = 1 << 20;
 
 /// What a command reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub(super) struct Walk<'a> {
     depth: usize,
     /// A command that was found fetches something from elsewhere.
     pub(super) fetches: bool,
+    /// What the words of all commands have.
+    bytes: usize,
     /// Further values of variables that are given several.
     others: HashMap<String, Vec<String>>,
     /// `alias`, which not every shell expands.
@@ -71,6 +74,7 @@ impl<'a> Walk<'a> {
             written: HashMap::new(),
             depth: 0,
             fetches: false,
+            bytes: 0,
             others: HashMap::new(),
             aliases: HashMap::new(),
             functions: HashSet::new(),
@@ -474,7 +478,9 @@ impl<'a> Walk<'a> {
 
     /// Looks at one command; what it prints, if that can be known.
     pub(super) fn call(&mut self, call: Call) -> Option<String> {
-        if self.commands.len() >= MOST_COMMANDS {
+        let bytes: usize = call.words.iter().map(String::len).sum();
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.commands.len() >= MOST_COMMANDS || self.bytes > MOST_BYTES {
             self.judgement.find("cannot be judged: there are too many commands");
             return None;
         }

@@ -180,7 +180,7 @@ fn braces(raw: &str) -> Vec<String> {
         match first_brace(&word) {
             Some((start, end, parts))
                 if done.len() + to_do.len() + parts.len() <= MOST_WORDS
-                    && (to_do.len() + parts.len()) * word.len() <= LONGEST_TEXT =>
+                    && (to_do.len() + parts.len()) * word.len() <= LONGEST_TEXT / 4 =>
             {
                 let made = parts.iter().rev().map(|part| format!("{}{part}{}", &word[..start], &word[end..]));
                 to_do.extend(made);
