@@ -288,6 +288,9 @@ impl Walk<'_> {
             }
         }
         for at in 0..args.len() {
+            if self.is_spent() {
+                return;
+            }
             if !["-exec", "-execdir", "-ok", "-okdir", "-x", "--exec", "-X", "--exec-batch"]
                 .contains(&args[at].as_str())
             {

@@ -476,11 +476,16 @@ impl<'a> Walk<'a> {
         read(&mut reader, raw)
     }
 
+    /// Whether so much was looked at that no more is.
+    pub(super) fn is_spent(&self) -> bool {
+        self.commands.len() >= MOST_COMMANDS || self.bytes > MOST_BYTES
+    }
+
     /// Looks at one command; what it prints, if that can be known.
     pub(super) fn call(&mut self, call: Call) -> Option<String> {
         let bytes: usize = call.words.iter().map(String::len).sum();
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.commands.len() >= MOST_COMMANDS || self.bytes > MOST_BYTES {
+        if self.is_spent() {
             self.judgement.find("cannot be judged: there are too many commands");
             return None;
         }
