@@ -39,7 +39,7 @@ pub struct Prices {
 /// One budget that holds for a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Purse {
-    /// Whose it is, for the person: `this turn`, `you today`, `this route today`.
+    /// Which it is, for the person: `the budget of this turn`, `your budget of today`.
     whose: &'static str,
     budget: Budget,
     /// What was used up before the turn.
@@ -62,7 +62,7 @@ impl Spending {
         Self { prices, ..Self::default() }
     }
 
-    /// One more budget to keep to, of which `before` was used up already. `whose` tells a person whose it is.
+    /// One more budget to keep to, of which `before` was used up already. `whose` tells a person which it is.
     #[must_use]
     pub fn with(mut self, whose: &'static str, budget: Budget, before: Spent) -> Self {
         self.purses.push(Purse { whose, budget, before });
@@ -106,9 +106,7 @@ impl Spending {
             } else {
                 return None;
             };
-            Some(format!(
-                "I stopped here: the budget of {whose} is {what}, and it is used up. The operator can raise it."
-            ))
+            Some(format!("I stopped here: {whose} is {what}, and it is used up. The operator can raise it."))
         })
     }
 }
@@ -143,14 +141,14 @@ mod tests {
             (budget(None, None, Some(251)), None),
         ] {
             let spending = Spending::new(Prices { input: 2_000_000, output: 4_000_000 })
-                .with("this turn", Budget::default(), Spent::default())
-                .with("you today", budget, Spent { tokens: 10, tool_calls: 1, micros: 20 });
+                .with("the budget of this turn", Budget::default(), Spent::default())
+                .with("your budget of today", budget, Spent { tokens: 10, tool_calls: 1, micros: 20 });
             spending.add_reply(&reply(65, 25));
             assert_eq!(spending.spent(), Spent { tokens: 90, tool_calls: 0, micros: 230 });
             let exceeded = spending.exceeded_by(2);
             assert_eq!(exceeded.is_some(), told.is_some(), "{budget:?}: {exceeded:?}");
             if let (Some(exceeded), Some(told)) = (exceeded, told) {
-                assert!(exceeded.contains("you today") && exceeded.contains(told), "{exceeded}");
+                assert!(exceeded.contains("your budget of today") && exceeded.contains(told), "{exceeded}");
             }
         }
     }

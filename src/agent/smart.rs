@@ -55,7 +55,7 @@ impl Adviser<'_> {
         let text = format!(
             "Why a rule stopped it: {}\n\nThe command:\n{}",
             request.description,
-            crate::webhook::template::fence(&redact(&request.command))
+            fenced(&redact(&request.command))
         );
         let asked = ModelRequest {
             system: PROMPT.to_owned(),
@@ -72,6 +72,13 @@ impl Adviser<'_> {
             }
         }
     }
+}
+
+/// Inside a fence that the text cannot close.
+fn fenced(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}\n{text}\n{fence}")
 }
 
 /// Only a clear word counts.

@@ -589,11 +589,7 @@ impl Gateway {
                 && (one.target.platform, &one.target.account, &one.target.chat_id)
                     == (target.platform, &target.account, &target.chat_id)
         };
-        let Some(at) = pending.iter().position(|one| here(&one)) else {
-            drop(pending);
-            self.expire(press);
-            return texts::NO_LONGER_OPEN.to_owned();
-        };
+        let Some(at) = pending.iter().position(|one| here(&one)) else { return texts::NO_LONGER_OPEN.to_owned() };
         let one = &pending[at];
         let signal = match (kind, &one.options) {
             (Some("ap"), None) => {
@@ -620,30 +616,6 @@ impl Gateway {
             Ok(()) => shown.to_owned(),
             Err(_) => texts::NO_LONGER_OPEN.to_owned(),
         }
-    }
-
-    /// A button of a question that is over: its message says so and loses the buttons. Whoever sends such data from a
-    /// program of their own does not close another question with it.
-    fn expire(&self, press: &Press) {
-        let mut fields = press.data.split(':');
-        let is_ours = matches!(fields.next(), Some("ap" | "cl"))
-            && fields.next().is_some_and(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        if !is_ours {
-            return;
-        }
-        let open: Vec<OutboxId> =
-            self.0.approvals.pending().iter().filter_map(|one| one.card.last().copied()).collect();
-        let (gateway, press, busy) = (self.clone(), press.clone(), self.busy());
-        self.0.tasks.spawn(async move {
-            let _busy = busy;
-            for card in open {
-                let sent = gateway.until_stored(|| gateway.0.store.sent_id(card)).await.flatten();
-                if sent.as_ref() == Some(&press.message_id) {
-                    return;
-                }
-            }
-            gateway.edit(&press.source.reply_target(), &press.message_id, texts::QUESTION_OF_BEFORE).await;
-        });
     }
 }
 

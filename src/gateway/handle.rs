@@ -496,10 +496,11 @@ impl Gateway {
     /// What the turn may use up. The store is asked only where a budget of the day is set.
     async fn spending(&self, row: &InboxRow) -> Spending {
         let budgets = &self.0.rules.budgets;
-        let spending = Spending::new(self.0.rules.prices).with("this turn", budgets.turn, Default::default());
+        let spending =
+            Spending::new(self.0.rules.prices).with("the budget of this turn", budgets.turn, Default::default());
         let (whose, budget) = match row.accepted.delivery {
-            Some(_) => ("this route today", budgets.route),
-            None => ("you today", budgets.user),
+            Some(_) => ("this route's budget of today", budgets.route),
+            None => ("your budget of today", budgets.user),
         };
         if budget == Default::default() {
             return spending;
@@ -633,7 +634,13 @@ impl Gateway {
             return;
         }
         let remember = asked.map(|(session_id, text)| {
-            (session_id, vec![NewMessage { role: Role::User, text, status: TurnStatus::Interrupted }])
+            // Answered by this, so that the next question does not ask for it again.
+            let stopped = texts::STOPPED_BEFORE.to_owned();
+            let messages = vec![
+                NewMessage { role: Role::User, text, status: TurnStatus::Interrupted },
+                NewMessage { role: Role::Assistant, text: stopped, status: TurnStatus::Interrupted },
+            ];
+            (session_id, messages)
         });
         let delivery = row.accepted.delivery.clone().map(|delivery| (delivery, Err("interrupted".to_owned())));
         self.finish_turn(row, Finish { remember, delivery, ..Finish::default() }).await;

@@ -11,6 +11,8 @@ pub(super) const CONFIRM: &str = "Yes";
 pub(super) const KEEP: &str = "No";
 pub(super) const SESSION_KEPT: &str = "The session goes on as it was.";
 pub(super) const STOPPED: &str = "Stopped.";
+/// What the model reads as its answer to what was stopped.
+pub(super) const STOPPED_BEFORE: &str = "(I was stopped before I answered this.)";
 pub(super) const NOTHING_TO_STOP: &str = "Nothing is running.";
 pub(super) const ONLY_TEXT: &str = "I can only read text so far. Please write what it is about.";
 

@@ -284,7 +284,7 @@ async fn budgets_end_a_turn_with_a_word() {
         t.model.calls_tool("terminal", call.clone());
         t.expect_error("A turn failed.");
         t.telegram.alice().says("once more");
-        assert_snapshot!(t.telegram.alice().hears().await?, @"I stopped here: the budget of you today is 3 tool calls, and it is used up. The operator can raise it.");
+        assert_snapshot!(t.telegram.alice().hears().await?, @"I stopped here: your budget of today is 3 tool calls, and it is used up. The operator can raise it.");
         Ok(())
     })
     .await;

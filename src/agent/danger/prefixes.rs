@@ -89,7 +89,10 @@ pub(super) fn strip(name: &str, args: &[String], judgement: &mut Judgement) -> O
         }
         _ => {}
     }
-    let options = wrapper(name)?;
+    // The loader of programs runs the one it is given.
+    let is_loader = (name.starts_with("ld-") || name.starts_with("ld.")) && name.contains("so");
+    let options =
+        if is_loader { options("", &["--library-path", "--preload", "--argv0"], 0, false) } else { wrapper(name)? };
     let mut rest = args.iter().peekable();
     while let Some(arg) = rest.peek() {
         if *arg == "--" {

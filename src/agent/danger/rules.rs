@@ -438,6 +438,24 @@ impl Walk<'_> {
                     self.written.insert(path, None);
                 }
             }
+            "mapfile" | "readarray" => {
+                if let Some(script) = after(args, &["-C"]) {
+                    self.inner(&script, &Input::None);
+                }
+            }
+            "vim" | "vi" | "nvim" | "ex" | "view" | "gvim" | "vimdiff" | "emacs" | "ed" | "gdb" | "lldb" | "nano"
+            | "less" | "more" | "man" | "psql" | "sqlite3" | "mysql" | "ftp" | "sftp" | "make" | "gmake"
+                if args.iter().any(|arg| {
+                    arg.contains('!')
+                        || arg.contains("system(")
+                        || arg.starts_with("--eval")
+                        || arg.contains(".shell")
+                        || arg.starts_with("SHELL=")
+                }) || matches!(name, "ed" | "ex" | "make" | "gmake") && *input != Input::None
+                    || matches!(name, "gdb" | "lldb") && !args.is_empty() =>
+            {
+                self.judgement.find("a program that is told to run commands");
+            }
             "crontab" if targets(args).next().is_some() || matches!(input, Input::Text(_) | Input::Made { .. }) => {
                 self.judgement.find("write to what is started by the system");
             }

@@ -179,6 +179,13 @@ fn what_a_person_must_see_is_found() {
     for (command, what) in [
         ("rm -r \"$DIR\"", "recursive delete"),
         ("rm /var/log/x", "absolute path"),
+        ("exec 3<<< \"rm -rf x\"; bash <&3", "another command prints"),
+        ("tee >(sh) <<< \"rm -rf x\"", "another command prints"),
+        ("/lib64/ld-linux-x86-64.so.2 /bin/rm -rf x", "recursive delete"),
+        ("mapfile -C \"rm -rf x #\" -c 1 < /etc/hostname", "recursive delete"),
+        ("vim -es -c \"!rm -rf x\" -c q", "told to run commands"),
+        ("PROMPT_COMMAND=\"rm -rf x\" bash -ic true", "recursive delete"),
+        ("LD_PRELOAD=./x.so ls", "makes programs run"),
         ("ls | xargs sudo rm", "only known when it runs"),
         ("rm $FILES", "only known when it runs"),
         ("/bin/r? -rf x", "name of the command"),

@@ -5,8 +5,8 @@ use std::io::Cursor;
 
 use brush_parser::ast::{
     AndOr, AssignmentName, AssignmentValue, Command, CommandPrefixOrSuffixItem, CompoundCommand, CompoundList,
-    ExtendedTestExpr, IoFileRedirectKind, IoFileRedirectTarget, IoRedirect, Pipeline, SeparatorOperator, SimpleCommand,
-    Word,
+    ExtendedTestExpr, IoFileRedirectKind, IoFileRedirectTarget, IoRedirect, Pipeline, ProcessSubstitutionKind,
+    SeparatorOperator, SimpleCommand, Word,
 };
 use brush_parser::{Parser, SourceInfo};
 
@@ -15,6 +15,25 @@ use super::{DEEPEST, Judgement, LONGEST, Place, depth_of, paths, rules};
 
 /// Scripts within scripts.
 const MOST_NESTED: usize = 24;
+/// Variables whose value programs run, or load.
+const RUNS: [&str; 16] = [
+    "PROMPT_COMMAND",
+    "BASH_ENV",
+    "ENV",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "LD_AUDIT",
+    "GIT_SSH_COMMAND",
+    "GIT_SSH",
+    "GIT_PAGER",
+    "GIT_EDITOR",
+    "GIT_EXTERNAL_DIFF",
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "DYLD_INSERT_LIBRARIES",
+    "PYTHONSTARTUP",
+];
 /// Values of one variable that are looked at.
 const MOST_VALUES: usize = 8;
 /// Commands that are looked at in one line, and what their words may have in bytes.
@@ -348,6 +367,12 @@ impl<'a> Walk<'a> {
                         UNKNOWN.to_string()
                     }
                 };
+                if let AssignmentName::VariableName(name) = &assignment.name
+                    && RUNS.contains(&name.as_str())
+                {
+                    self.judgement.find("sets a variable that makes programs run something");
+                    self.script(&value, None);
+                }
                 let declares = ["export", "declare", "typeset", "local", "readonly"];
                 if let (Some(first), AssignmentName::VariableName(name)) = (call.words.first(), &assignment.name)
                     && declares.contains(&first.as_str())
@@ -372,9 +397,11 @@ impl<'a> Walk<'a> {
                     self.vars.insert(name.clone(), value);
                 }
             }
-            CommandPrefixOrSuffixItem::ProcessSubstitution(_, subshell) => {
+            CommandPrefixOrSuffixItem::ProcessSubstitution(kind, subshell) => {
                 let before = self.commands.len();
-                self.list(&subshell.list, None);
+                // `>(sh)` reads what the command writes.
+                let fed = matches!(kind, ProcessSubstitutionKind::Write).then_some(Input::Made { downloads: false });
+                self.list(&subshell.list, fed.as_ref());
                 let downloads = self.commands[before..].iter().any(|line| rules::downloads(line));
                 call.made_file = Some(call.made_file.unwrap_or(false) || downloads);
                 call.words.push(UNKNOWN.to_string());
@@ -393,8 +420,11 @@ impl<'a> Walk<'a> {
             IoRedirect::File(_, kind, target) => match target {
                 IoFileRedirectTarget::Filename(word) | IoFileRedirectTarget::Duplicate(word) => {
                     let path = self.whole(&word.value);
-                    let reads = matches!(kind, IoFileRedirectKind::Read | IoFileRedirectKind::DuplicateInput);
-                    if reads {
+                    if matches!(kind, IoFileRedirectKind::DuplicateInput) {
+                        *input = Input::Made { downloads: self.fetches };
+                        return None;
+                    }
+                    if matches!(kind, IoFileRedirectKind::Read) {
                         *input = match self.written.get(&path) {
                             Some(Some(text)) => Input::Text(text.clone()),
                             Some(None) => Input::Made { downloads: false },
@@ -405,10 +435,17 @@ impl<'a> Walk<'a> {
                     self.writes(&path);
                     Some(path)
                 }
-                IoFileRedirectTarget::Fd(_) => None,
-                IoFileRedirectTarget::ProcessSubstitution(_, subshell) => {
+                IoFileRedirectTarget::Fd(_) => {
+                    if matches!(kind, IoFileRedirectKind::DuplicateInput) {
+                        *input = Input::Made { downloads: self.fetches };
+                    }
+                    None
+                }
+                IoFileRedirectTarget::ProcessSubstitution(made_kind, subshell) => {
                     let before = self.commands.len();
-                    self.list(&subshell.list, None);
+                    let fed = matches!(made_kind, ProcessSubstitutionKind::Write);
+                    let fed = fed.then_some(Input::Made { downloads: false });
+                    self.list(&subshell.list, fed.as_ref());
                     let downloads = self.commands[before..].iter().any(|line| rules::downloads(line));
                     *input = Input::Made { downloads };
                     if let Some(made) = made {
