@@ -9,6 +9,7 @@ use axum::Router;
 
 use hookgate_adapters::{Adapter, AdapterState, Inbound, LocalAdapter, Platform, TelegramAdapter, TelegramOptions};
 use hookgate_hooks::payload::{GatewayShutdown, GatewayStartup};
+use hookgate_hooks::process::end_leftovers;
 use hookgate_hooks::{Event, Registry};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::net::TcpListener;
@@ -228,6 +229,10 @@ impl App {
 
     /// Runs until `shutdown`, then stops: adapters no longer hear, turns get the drain time, replies are sent or kept.
     pub async fn run(self, shutdown: CancellationToken) -> Result<Ended, UserError> {
+        tokio::task::spawn_blocking(|| match end_leftovers() {
+            0 => {}
+            processes => tracing::warn!(processes, "Processes that a killed gateway had left running were ended."),
+        });
         match self.gateway.recover().await {
             Ok(()) => {}
             Err(StoreError::Damaged(why)) => {

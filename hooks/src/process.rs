@@ -13,7 +13,8 @@
 //! - Elsewhere (macOS) the family is the process group: what left it with `setsid` survives.
 //!
 //! Out of reach everywhere: what another service starts on request (`at`, `systemd-run`, a container engine), a process of
-//! another user (`sudo`), and all of them when the gateway itself is killed with SIGKILL.
+//! another user (`sudo`). When the gateway itself is killed with SIGKILL they run on, until its next start ends them
+//! ([`end_leftovers`]).
 
 mod background;
 mod capture;
@@ -40,7 +41,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 pub use background::{Background, Ended, Unread};
 pub use capture::{Captured, Keep, cut_text_after, cut_text_before, note};
 pub use child::{Exit, StartError};
-pub use family::MARK;
+pub use family::{MARK, end_leftovers};
 pub use spec::{INHERITED, Spec, find_program};
 
 use capture::Capture;

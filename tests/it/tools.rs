@@ -81,7 +81,13 @@ async fn what_a_model_calls_wrongly_it_is_told_and_goes_on() {
         t.model
             .calls_raw(
                 "",
-                &[("terminal", "{\"command\": "), ("terminal", "[1]"), ("teleport", "{}"), ("terminal", "{}")],
+                &[
+                    ("terminal", "{\"command\": "),
+                    ("terminal", "[1]"),
+                    ("teleport", "{}"),
+                    ("terminal", "{}"),
+                    ("", "{}"),
+                ],
             )
             .says("I give up.");
         t.telegram.alice().says("go");
@@ -92,6 +98,15 @@ async fn what_a_model_calls_wrongly_it_is_told_and_goes_on() {
         assert_eq!(told[1], "the arguments must be a JSON object");
         assert_eq!(told[2], "BLOCKED: there is no tool `teleport` here");
         assert_eq!(told[3], "the argument `command` is missing");
+        assert_eq!(told[4], "not made: the call names no tool");
+
+        let many = vec![("terminal", "{\"command\": \"touch made\"}"); 129];
+        t.model.calls_raw("", &many).says("Fewer, then.");
+        t.telegram.alice().says("again");
+        assert_eq!(t.telegram.alice().hears().await?.text, "Fewer, then.");
+        let told = results(&t.model);
+        let too_many = "none of these calls was made: ask for at most 128 at once";
+        assert!(told.len() == 128 && told.iter().all(|told| told["error"] == too_many), "{told:?}");
         Ok(())
     })
     .await;
@@ -135,6 +150,34 @@ async fn stop_ends_a_running_command_with_all_it_started() {
             (&told[0].1["status"], &told[0].1["error_type"]),
             (&json!("cancelled"), &json!("keyboard_interrupt"))
         );
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_killed_gateway_left_running_ends_with_the_next_start() {
+    use crate::support::process::survive;
+    use crate::support::world::until;
+    let dir = tempfile::tempdir().unwrap();
+    survive(world(&dir), async |t| {
+        let left = "(setsid sh -c 'echo $$ > inner; exec sleep 62.25' &); echo $$ > outer; sleep 62.25";
+        t.model.calls_tool("terminal", json!({ "command": left }));
+        let first = t.start_listening().await?;
+        t.telegram.alice().says("Go.");
+        // One that has ended and waits to be reaped has no command line.
+        let lives = |name: &str| {
+            let pid = std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+            let line = pid.trim().parse::<u32>().map(|pid| std::fs::read(format!("/proc/{pid}/cmdline")));
+            matches!(line, Ok(Ok(line)) if !line.is_empty())
+        };
+        until("both run", || lives("inner") && lives("outer")).await?;
+        first.kill()?;
+        assert!(lives("inner") && lives("outer"));
+        let second = t.start_listening().await?;
+        until("both are gone", || !lives("inner") && !lives("outer")).await?;
+        assert!(t.telegram.alice().hears().await?.text.contains("interrupted"));
+        assert_eq!(second.stop().await?, 0);
         Ok(())
     })
     .await;

@@ -170,6 +170,25 @@ pub(super) fn reap() {
     table::reap();
 }
 
+/// Kills what an earlier gateway, killed itself, has left running, but for what was meant to outlive it. How many processes
+/// those were. Reads all of `/proc`, which blocks for milliseconds; elsewhere nobody is found.
+pub fn end_leftovers() -> usize {
+    let mut ended = HashSet::new();
+    // They may start others while we look.
+    for _ in 0..20 {
+        let left = table::leftovers();
+        if left.is_empty() {
+            break;
+        }
+        for stat in left {
+            let _ = kill(Pid::from_raw(stat.pid), Signal::SIGKILL);
+            ended.insert((stat.pid, stat.born));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    ended.len()
+}
+
 #[cfg(target_os = "linux")]
 mod table {
     use std::collections::{HashMap, HashSet};
@@ -335,6 +354,48 @@ mod table {
         String::from_utf8(value.to_vec()).ok()
     }
 
+    /// The processes that bear the mark of a gateway that is no more.
+    pub(super) fn leftovers() -> Vec<Stat> {
+        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+        let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let ours = namespace(own_pid());
+        let mut above = Vec::new();
+        let mut next = own_pid();
+        while next > 0 && !above.contains(&next) {
+            above.push(next);
+            next = stat(next).map_or(0, |stat| stat.parent);
+        }
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        pids.filter(|pid| !above.contains(pid))
+            .filter(|pid| mark_of(*pid).is_some_and(|mark| is_orphaned(&mark)))
+            // The numbers in the marks of another container mean nothing here.
+            .filter(|pid| namespace(*pid) == ours)
+            .filter_map(stat)
+            .filter(|stat| !stat.has_ended)
+            .collect()
+    }
+
+    /// Whether the gateway that gave the mark is no more, and its processes were to end with it.
+    fn is_orphaned(mark: &str) -> bool {
+        let parts = mark.split_once('.').and_then(|(pid, rest)| Some((pid, rest.split_once('-')?.0)));
+        let Some((pid, at)) = parts else { return false };
+        let (Ok(pid), Ok(at)) = (pid.parse::<i32>(), u128::from_str_radix(at, 16)) else { return false };
+        if mark.ends_with(DETACHED) || mark.starts_with(our_marks()) {
+            return false;
+        }
+        // The number may be somebody else's by now, who was born later than the mark was given.
+        let is_later = |stat: &Stat| birth(stat).is_some_and(|born| born > at / 1_000_000_000 + 2);
+        pid == own_pid() || stat(pid).is_none_or(|stat| stat.has_ended || is_later(&stat))
+    }
+
+    /// When a process was born, in seconds of the clock.
+    fn birth(stat: &Stat) -> Option<u128> {
+        let all = fs::read_to_string("/proc/stat").ok()?;
+        let boot = all.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse::<u128>().ok()?;
+        // `USER_HZ` is 100 wherever Rust runs.
+        Some(boot + u128::from(stat.born) / 100)
+    }
+
     pub(super) fn reap() {
         let before = families().starts;
         let Some(tree) = Tree::new() else { return };
@@ -376,6 +437,24 @@ mod table {
         }
 
         #[test]
+        fn a_mark_is_orphaned_when_its_gateway_is_no_more() {
+            let parent = nix::unistd::getppid().as_raw();
+            let now = our_marks().split_once('.').unwrap().1.trim_end_matches('-').to_owned();
+            for (mark, is) in [
+                (format!("{}1", our_marks()), false),
+                (format!("{}.1f-1", own_pid()), true),
+                ("2147483647.1f-1".to_owned(), true),
+                ("2147483647.1f-1-detached".to_owned(), false),
+                (format!("{parent}.{now}-1"), false),
+                (format!("{parent}.1f-1"), true),
+                ("1".to_owned(), false),
+                ("x.1f-1".to_owned(), false),
+            ] {
+                assert_eq!(is_orphaned(&mark), is, "{mark}");
+            }
+        }
+
+        #[test]
         fn children_are_found_also_where_the_kernel_does_not_list_them() {
             let mut child = std::process::Command::new("sleep").arg("300").spawn().unwrap();
             let pid = i32::try_from(child.id()).unwrap();
@@ -406,6 +485,10 @@ mod table {
 
     pub(super) fn members(_family: &super::Family) -> Option<Vec<Stat>> {
         None
+    }
+
+    pub(super) fn leftovers() -> Vec<Stat> {
+        Vec::new()
     }
 
     pub(super) fn reap() {}

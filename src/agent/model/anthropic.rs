@@ -214,6 +214,7 @@ mod tests {
             id: id.to_owned(),
             name: "read".to_owned(),
             arguments: arguments.to_owned(),
+            fault: None,
         };
         let result = |id: &str, content: &str| ToolResult {
             tool_call_id: id.to_owned(),

@@ -4,17 +4,20 @@
 use serde_json::Value;
 
 use super::message::RequestedCall;
-use super::{ModelError, refusal};
 
 /// The longest all calls of an answer may be together, in bytes.
-pub(super) const LONGEST_CALLS: usize = 1 << 20;
+const LONGEST_CALLS: usize = 1 << 20;
 /// The most calls of an answer.
-pub(super) const MOST_CALLS: usize = 128;
+const MOST_CALLS: usize = 128;
 
-/// The calls of an answer in the making.
+/// The calls of an answer in the making. What is wrong with one is told to the model in answer to it; the turn goes on.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     calls: Vec<Growing>,
+    /// What all of them have, in bytes.
+    length: usize,
+    /// There were more than [`MOST_CALLS`].
+    are_too_many: bool,
 }
 
 #[derive(Debug, Default)]
@@ -25,6 +28,8 @@ struct Growing {
     arguments: String,
     /// Arguments were given, perhaps empty ones.
     has_begun: bool,
+    /// A piece was left out, for it was too long.
+    is_cut: bool,
 }
 
 /// What one item of a list of calls brings.
@@ -71,10 +76,7 @@ fn is_object(arguments: &str) -> bool {
 
 impl Calls {
     /// Takes the `tool_calls` of one event, or of a whole answer.
-    ///
-    /// # Errors
-    /// There are too many, or they are too long.
-    pub(super) fn take(&mut self, items: &[Value]) -> Result<(), ModelError> {
+    pub(super) fn take(&mut self, items: &[Value]) {
         let before = self.calls.len();
         for (position, item) in items.iter().enumerate().filter(|(_, item)| item.is_object()) {
             let piece = Piece::of(item);
@@ -87,83 +89,82 @@ impl Calls {
                 None => (before + position).checked_sub(items.len()),
             };
             match known.and_then(|known| self.calls.get_mut(known)).filter(|call| !piece.is_another(call)) {
-                Some(call) => call.take(piece),
+                Some(call) => call.take(piece, &mut self.length),
                 None => self.begin(piece),
             }
         }
-        self.check()
     }
 
     fn begin(&mut self, piece: Piece<'_>) {
+        if self.calls.len() == MOST_CALLS {
+            self.are_too_many = true;
+            return;
+        }
         let mut call = Growing { index: piece.index, ..Growing::default() };
-        call.take(piece);
+        call.take(piece, &mut self.length);
         self.calls.push(call);
     }
 
     /// Begins the call at `index` (of Anthropic's content blocks).
-    ///
-    /// # Errors
-    /// There are too many.
-    pub(super) fn start(&mut self, index: Option<u64>, id: &str, name: &str) -> Result<(), ModelError> {
+    pub(super) fn start(&mut self, index: Option<u64>, id: &str, name: &str) {
         self.begin(Piece { index, id, name, arguments: None });
-        self.check()
     }
 
     /// Adds to the arguments of the call at `index`; there may be none.
-    ///
-    /// # Errors
-    /// They are too long.
-    pub(super) fn add_arguments(&mut self, index: Option<u64>, piece: &str) -> Result<(), ModelError> {
+    pub(super) fn add_arguments(&mut self, index: Option<u64>, piece: &str) {
         if let Some(call) = self.calls.iter_mut().rev().find(|call| call.index == index) {
-            call.arguments.push_str(piece);
+            let arguments = Some(piece.to_owned());
+            call.take(Piece { index, id: "", name: "", arguments }, &mut self.length);
         }
-        self.check()
-    }
-
-    fn check(&self) -> Result<(), ModelError> {
-        if self.calls.len() > MOST_CALLS {
-            return Err(refusal::too_long(format!("the model asks for more than {MOST_CALLS} tool calls at once")));
-        }
-        let length = |call: &Growing| call.id.len() + call.name.len() + call.arguments.len();
-        if self.calls.iter().map(length).sum::<usize>() > LONGEST_CALLS {
-            return Err(refusal::too_long(format!("the model's tool calls are longer than {LONGEST_CALLS} bytes")));
-        }
-        Ok(())
     }
 
     /// The calls by their indexes. One without an id, or with one that another has, gets one made from `round`, which
     /// differs from request to request of a turn, and its place.
-    ///
-    /// # Errors
-    /// A call has no name.
-    pub(super) fn finish(mut self, round: usize) -> Result<Vec<RequestedCall>, ModelError> {
+    pub(super) fn finish(mut self, round: usize) -> Vec<RequestedCall> {
         self.calls.sort_by_key(|call| call.index);
         let mut calls: Vec<RequestedCall> = Vec::with_capacity(self.calls.len());
         for (position, call) in self.calls.into_iter().enumerate() {
-            if call.name.trim().is_empty() {
-                return Err(refusal::broken(format!("the model asks for a tool without a name: {}", call.arguments)));
-            }
             let is_taken = call.id.is_empty() || calls.iter().any(|before| before.id == call.id);
-            let id = if is_taken { format!("call_{round}_{position}") } else { call.id };
-            calls.push(RequestedCall { id, name: call.name, arguments: call.arguments });
+            let fault = if self.are_too_many {
+                Some(format!("none of these calls was made: ask for at most {MOST_CALLS} at once"))
+            } else if call.is_cut {
+                Some(format!("not made: all calls of an answer may have {LONGEST_CALLS} bytes; ask for less at once"))
+            } else if call.name.trim().is_empty() {
+                Some("not made: the call names no tool".to_owned())
+            } else {
+                None
+            };
+            calls.push(RequestedCall {
+                id: if is_taken { format!("call_{round}_{position}") } else { call.id },
+                name: call.name,
+                // Of what was cut, the rest says nothing.
+                arguments: if call.is_cut { String::new() } else { call.arguments },
+                fault,
+            });
         }
-        Ok(calls)
+        calls
     }
 }
 
 impl Growing {
-    /// Some servers repeat id and name in every event: what is there already is not added again.
-    fn take(&mut self, piece: Piece<'_>) {
+    /// Some servers repeat id and name in every event: what is there already is not added again. `length` is what all
+    /// calls have by now.
+    fn take(&mut self, piece: Piece<'_>, length: &mut usize) {
+        let arguments = piece.arguments.as_deref();
+        let more = piece.id.len() + piece.name.len() + arguments.map_or(0, str::len);
+        self.has_begun |= arguments.is_some();
+        if *length + more > LONGEST_CALLS {
+            self.is_cut = true;
+            return;
+        }
+        *length += more;
         if piece.id != self.id {
             self.id.push_str(piece.id);
         }
         if piece.name != self.name {
             self.name.push_str(piece.name);
         }
-        if let Some(arguments) = piece.arguments {
-            self.has_begun = true;
-            self.arguments.push_str(&arguments);
-        }
+        self.arguments.push_str(arguments.unwrap_or_default());
     }
 }
 
@@ -171,16 +172,15 @@ impl Growing {
 mod tests {
     use serde_json::json;
 
-    use super::super::Reason;
     use super::*;
 
     /// The calls of a stream with these lists, as `id name arguments`.
     fn of(events: &[Value]) -> Vec<String> {
         let mut calls = Calls::default();
         for event in events {
-            calls.take(event.as_array().unwrap()).unwrap();
+            calls.take(event.as_array().unwrap());
         }
-        let calls = calls.finish(3).unwrap();
+        let calls = calls.finish(3);
         calls.into_iter().map(|call| format!("{} {} {}", call.id, call.name, call.arguments)).collect()
     }
 
@@ -269,16 +269,26 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_a_name_is_broken_and_too_much_is_too_much() {
-        let mut calls = Calls::default();
-        calls.take(&[json!(null), json!({"index": 0, "function": {"arguments": "{}"}})]).unwrap();
-        assert_eq!(calls.finish(0).unwrap_err().reason, Reason::Broken);
+    fn what_is_wrong_with_a_call_is_told_in_answer_to_it() {
+        let faults = |events: &[Value]| -> Vec<Option<String>> {
+            let mut calls = Calls::default();
+            events.iter().for_each(|event| calls.take(event.as_array().unwrap()));
+            calls.finish(0).into_iter().map(|call| call.parsed().err()).collect()
+        };
+        let is = |fault: &Option<String>, part: &str| fault.as_ref().is_some_and(|fault| fault.contains(part));
+
+        let nameless = json!([null, {"index": 0, "function": {"arguments": "{}"}}, {"index": 1, "name": "x"}]);
+        let told = faults(&[nameless]);
+        assert!(is(&told[0], "names no tool") && told[1].is_none(), "{told:?}");
 
         let many: Vec<Value> = (0..=MOST_CALLS).map(|index| json!({"index": index, "name": "x"})).collect();
-        assert_eq!(Calls::default().take(&many).unwrap_err().reason, Reason::TooLong);
-        let mut calls = Calls::default();
-        let half = json!({"index": 0, "function": {"name": "x", "arguments": "x".repeat(LONGEST_CALLS / 2)}});
-        calls.take(std::slice::from_ref(&half)).unwrap();
-        assert_eq!(calls.take(&[half.clone(), half]).unwrap_err().reason, Reason::TooLong);
+        let told = faults(&[Value::Array(many)]);
+        assert!(told.len() == MOST_CALLS && told.iter().all(|fault| is(fault, "at most 128")), "{told:?}");
+
+        let piece =
+            |index: u64| json!({"index": index, "function": {"name": "x", "arguments": "x".repeat(LONGEST_CALLS / 2)}});
+        let small = json!({"index": 2, "function": {"name": "x", "arguments": "{}"}});
+        let told = faults(&[json!([small, piece(0)]), json!([piece(0)])]);
+        assert!(is(&told[0], "1048576 bytes") && told[1].is_none(), "{told:?}");
     }
 }

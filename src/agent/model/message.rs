@@ -53,14 +53,20 @@ pub struct RequestedCall {
     pub name: String,
     /// Meant to be a JSON object. Whether it is one is for [`parsed`](Self::parsed) to say.
     pub arguments: String,
+    /// Why the call cannot be made, whatever its arguments; one sentence for the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 impl RequestedCall {
     /// The arguments; none at all stand for an empty object.
     ///
     /// # Errors
-    /// One sentence for the model: they are no JSON, or no object.
+    /// One sentence for the model: they are no JSON, or no object, or the call cannot be made at all.
     pub fn parsed(&self) -> Result<Map<String, Value>, String> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
         if self.arguments.trim().is_empty() {
             return Ok(Map::new());
         }
@@ -136,6 +142,7 @@ mod tests {
             id: "call_1".to_owned(),
             name: "read_file".to_owned(),
             arguments: arguments.to_owned(),
+            fault: None,
         };
         assert_eq!(call(r#"{"path": "a"}"#).parsed().unwrap()["path"], "a");
         for nothing in ["", " \n", "{}", "null"] {
@@ -149,7 +156,8 @@ mod tests {
     #[test]
     fn names_are_made_repeatable() {
         let named = |name: &str| {
-            RequestedCall { id: String::new(), name: name.to_owned(), arguments: String::new() }.repeatable_name()
+            RequestedCall { id: String::new(), name: name.to_owned(), arguments: String::new(), fault: None }
+                .repeatable_name()
         };
         assert_eq!(named("mcp_files_read-1"), "mcp_files_read-1");
         assert_eq!(named("functions.read file"), "functions_read_file");

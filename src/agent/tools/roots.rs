@@ -29,6 +29,9 @@ pub struct FileRules {
     pub(super) output_bytes: usize,
 }
 
+/// The most links that are followed, as the kernel does it.
+const MOST_LINKS: usize = 40;
+
 impl FileRules {
     /// `roots` begin in the turn's working directory where they are relative; `deny` are globs of absolute paths; `home` is
     /// the gateway's.
@@ -41,12 +44,16 @@ impl FileRules {
         Ok(Self { roots, deny, home, output_bytes })
     }
 
-    /// The real path of something that is there.
+    /// The real path of something that is there. What is not within the rules is refused as such whether it is there or not.
     pub(super) fn existing(&self, cwd: &Path, path: &str) -> Result<PathBuf, ToolError> {
         let wanted = absolute(cwd, path)?;
-        let real = wanted.canonicalize().map_err(|error| ToolError::Failed(format!("{path}: {}", told(&error))))?;
-        self.check(cwd, path, &real)?;
-        Ok(real)
+        let real = wanted.canonicalize();
+        let place = match &real {
+            Ok(real) => Some(real.clone()),
+            Err(_) => place_of(&wanted, MOST_LINKS),
+        };
+        self.check(cwd, path, &place.unwrap_or(wanted))?;
+        real.map_err(|error| ToolError::Failed(format!("{path}: {}", told(&error))))
     }
 
     /// The real path of something that may be made: its deepest directory that is there decides.
@@ -55,17 +62,8 @@ impl FileRules {
         if wanted.symlink_metadata().is_ok() {
             return self.existing(cwd, path);
         }
-        let mut missing = Vec::new();
-        let mut here = wanted.as_path();
-        let real = loop {
-            let name = here.file_name().ok_or_else(|| ToolError::Failed(format!("{path} names no file")))?;
-            missing.push(name.to_owned());
-            here = here.parent().unwrap_or(Path::new("/"));
-            if here.symlink_metadata().is_ok() {
-                break here.canonicalize().map_err(|error| ToolError::Failed(format!("{path}: {}", told(&error))))?;
-            }
-        };
-        let real = missing.iter().rev().fold(real, |real, name| real.join(name));
+        let named = wanted.file_name().and_then(|_| place_of(&wanted, MOST_LINKS));
+        let real = named.ok_or_else(|| ToolError::Failed(format!("{path} names no file")))?;
         self.check(cwd, path, &real)?;
         Ok(real)
     }
@@ -163,6 +161,18 @@ fn absolute(cwd: &Path, path: &str) -> Result<PathBuf, ToolError> {
         Some(path) => path,
         None => cwd.join(path),
     })
+}
+
+/// Where a path leads that need not be there: through links, to the deepest directory that is, and on from it by name.
+fn place_of(path: &Path, links: usize) -> Option<PathBuf> {
+    if let Ok(real) = path.canonicalize() {
+        return Some(real);
+    }
+    let (parent, name) = (path.parent()?, path.file_name()?);
+    match path.read_link() {
+        Ok(target) => place_of(&parent.join(target), links.checked_sub(1)?),
+        Err(_) => Some(place_of(parent, links)?.join(name)),
+    }
 }
 
 /// Where an open file is now, where the system tells.
@@ -282,6 +292,24 @@ mod tests {
         }
         assert!(rules.wanted(&place.cwd, "link.txt").is_err());
         assert!(FileRules::new(Vec::new(), &[], &place.home, 1).unwrap().open(&place.cwd, "a.txt").is_err(), "no root");
+    }
+
+    #[test]
+    fn nobody_learns_what_is_outside() {
+        let place = place();
+        symlink("dangling.txt", place.cwd.join("twice.txt")).unwrap();
+        symlink("endless.txt", place.cwd.join("endless.txt")).unwrap();
+        let rules = rules(&place, &["."], &[]);
+        for path in
+            ["../outside/secret.txt", "../outside/nothing.txt", "out/nothing/at/all", "dangling.txt", "twice.txt"]
+        {
+            let told = rules.open(&place.cwd, path).unwrap_err().to_string();
+            assert_eq!(told, format!("{path} is outside of the directories that file tools may use (files.roots)"));
+        }
+        let told = rules.open(&place.cwd, "sub/nothing.txt").unwrap_err().to_string();
+        assert_eq!(told, "sub/nothing.txt: there is no such file");
+        assert!(rules.open(&place.cwd, "endless.txt").is_err() && rules.wanted(&place.cwd, "endless.txt").is_err());
+        assert!(rules.wanted(&place.cwd, "nothing/..").unwrap_err().to_string().contains("names no file"));
     }
 
     #[test]

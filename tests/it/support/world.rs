@@ -294,12 +294,7 @@ impl Town {
 
     /// Waits until something outside of the gateway is the case.
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn() -> bool) -> Result<()> {
-        let deadline = std::time::Instant::now() + Duration::from_secs(20);
-        while !is_so() {
-            ensure!(std::time::Instant::now() < deadline, "it never was so: {what}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        Ok(())
+        until(what, is_so).await
     }
 
     /// Runs a command of the real binary on the home.
@@ -456,4 +451,14 @@ impl Hook for Listener {
         self.told.lock().unwrap().push((event.to_string(), serde_json::Value::clone(&payload)));
         Ok(())
     }
+}
+
+/// Waits until something outside of the gateway is the case.
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) -> Result<()> {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        ensure!(std::time::Instant::now() < deadline, "it never was so: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
 }

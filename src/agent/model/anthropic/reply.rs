@@ -65,7 +65,7 @@ impl Reading for Reply {
             self.reply.usage = Some(tokens(&self.usage));
             self.reply.raw_usage = Some(self.usage.into());
         }
-        Ok(ModelReply { tool_calls: self.calls.finish(round)?, ..self.reply })
+        Ok(ModelReply { tool_calls: self.calls.finish(round), ..self.reply })
     }
 }
 
@@ -91,7 +91,7 @@ impl Reply {
                 let text = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
                 match text("type") {
                     "text_delta" => self.reply.text.push_str(text("text")),
-                    "input_json_delta" => self.calls.add_arguments(index, text("partial_json"))?,
+                    "input_json_delta" => self.calls.add_arguments(index, text("partial_json")),
                     _ => {}
                 }
             }
@@ -111,10 +111,10 @@ impl Reply {
         match text("type") {
             "text" => self.reply.text.push_str(text("text")),
             "tool_use" => {
-                self.calls.start(index, text("id"), text("name"))?;
+                self.calls.start(index, text("id"), text("name"));
                 let input = block.get("input").and_then(Value::as_object).filter(|input| !input.is_empty());
                 if let Some(input) = input {
-                    self.calls.add_arguments(index, &Value::Object(input.clone()).to_string())?;
+                    self.calls.add_arguments(index, &Value::Object(input.clone()).to_string());
                 }
             }
             _ => {}

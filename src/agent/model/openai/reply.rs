@@ -54,7 +54,7 @@ impl Reading for Reply {
     }
 
     fn into_reply(self, round: usize) -> Result<ModelReply, ModelError> {
-        Ok(ModelReply { tool_calls: self.calls.finish(round)?, ..self.reply })
+        Ok(ModelReply { tool_calls: self.calls.finish(round), ..self.reply })
     }
 }
 
@@ -82,7 +82,7 @@ impl Reply {
                 self.push(said.and_then(|said| said.get(key)).unwrap_or(&Value::Null));
             }
             if let Some(calls) = said.and_then(|said| said.get("tool_calls")).and_then(Value::as_array) {
-                self.calls.take(calls)?;
+                self.calls.take(calls);
             }
             if let Some(why) = choice.get("finish_reason").and_then(Value::as_str).filter(|why| !why.is_empty()) {
                 if why == "error" {
