@@ -8,6 +8,7 @@
 mod paths;
 mod prefixes;
 mod rules;
+mod told;
 mod walk;
 mod words;
 

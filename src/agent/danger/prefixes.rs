@@ -6,6 +6,8 @@ use super::Judgement;
 pub(super) enum Left {
     /// These words are run.
     Words(Vec<String>),
+    /// One of these: which options take the word behind them is not always known.
+    Any(Vec<Vec<String>>),
     /// This text is run by a shell.
     Script(String),
     /// It runs nothing of the line.
@@ -63,10 +65,12 @@ fn wrapper(name: &str) -> Option<Options> {
         "chrt" => options("TPD", &[], 1, false),
         "exec" => options("a", &[], 0, false),
         "caffeinate" => options("tw", &[], 0, false),
-        "nohup" | "setsid" | "command" | "builtin" | "busybox" | "toybox" | "catchsegv" | "faketime" | "torsocks"
-        | "proxychains" | "proxychains4" | "rlwrap" | "unbuffer" | "chronic" | "ts" | "noglob" | "nocorrect"
-        | "firejail" | "dbus-run-session" | "systemd-run" | "runcon" | "setpriv" | "fakeroot" | "eatmydata"
-        | "ccache" | "then" | "do" | "else" | "!" | "coproc" => {
+        "command" | "builtin" => options("", &[], 0, false),
+        "faketime" => options("f", &[], 1, false),
+        "nohup" | "setsid" | "busybox" | "toybox" | "catchsegv" | "torsocks" | "proxychains" | "proxychains4"
+        | "rlwrap" | "unbuffer" | "chronic" | "ts" | "noglob" | "nocorrect" | "firejail" | "dbus-run-session"
+        | "systemd-run" | "runcon" | "setpriv" | "fakeroot" | "eatmydata" | "ccache" | "then" | "do" | "else" | "!"
+        | "coproc" => {
             options("upEqonmprtGMT", &["--unit", "--property", "--slice", "--setenv", "--reuid", "--regid"], 0, true)
         }
         _ => return None,
@@ -121,7 +125,22 @@ pub(super) fn strip(name: &str, args: &[String], judgement: &mut Judgement) -> O
             })
     };
     let words: Vec<String> = rest.skip_while(is_assignment).cloned().collect();
-    Some(if words.is_empty() { Left::Nothing } else { Left::Words(words) })
+    let mut all = vec![words];
+    if options.words == 0 {
+        // As if the options took no values, and as if the last did.
+        let first = args.iter().take_while(|arg| arg.starts_with('-') && arg.len() > 1).count();
+        all.push(args[first..].to_vec());
+        if first > 0 {
+            all.push(args.get(first + 1..).unwrap_or_default().to_vec());
+        }
+    }
+    all.retain(|words| !words.is_empty());
+    all.dedup();
+    Some(match all.len() {
+        0 => Left::Nothing,
+        1 => Left::Words(all.swap_remove(0)),
+        _ => Left::Any(all),
+    })
 }
 
 /// A password from standard input or a program, or a shell of root's own, is asked about.

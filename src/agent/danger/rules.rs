@@ -9,9 +9,12 @@ use super::prefixes::{Left, strip};
 use super::walk::{Call, Input, Walk};
 use super::words::UNKNOWN;
 
-const SHELLS: [&str; 11] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "fish", "csh", "tcsh", "rbash"];
+const SHELLS: [&str; 18] = [
+    "sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "fish", "csh", "tcsh", "rbash", "yash", "posh", "oksh", "nu",
+    "elvish", "xonsh", "rc",
+];
 /// Interpreters, and the options that give them a program on the line.
-const INTERPRETERS: [(&str, &[&str]); 14] = [
+const INTERPRETERS: [(&str, &[&str]); 24] = [
     ("python", &["c"]),
     ("pypy", &["c"]),
     ("node", &["e", "p", "--eval", "--print"]),
@@ -26,6 +29,16 @@ const INTERPRETERS: [(&str, &[&str]); 14] = [
     ("osascript", &["e"]),
     ("tclsh", &["c"]),
     ("guile", &["c"]),
+    ("julia", &["e", "E", "--eval"]),
+    ("elixir", &["e", "--eval"]),
+    ("raku", &["e"]),
+    ("scala", &["e"]),
+    ("groovy", &["e"]),
+    ("swift", &["e"]),
+    ("racket", &["e", "--eval"]),
+    ("sbcl", &["--eval"]),
+    ("erl", &["-eval"]),
+    ("r", &["e"]),
 ];
 const SQL_CLIENTS: [&str; 11] = [
     "psql",
@@ -56,13 +69,13 @@ pub(super) fn downloads(line: &str) -> bool {
 }
 
 /// The name of a program without its directory, in lower case: file systems may not tell the cases apart.
-fn base(word: &str) -> String {
+pub(super) fn base(word: &str) -> String {
     let name = word.rsplit('/').next().unwrap_or(word).to_lowercase();
     name.strip_suffix(".exe").map_or(name.clone(), str::to_owned)
 }
 
 /// Whether one of the options is there, alone or among others: `-rf` has `r`. What follows `--` are no options.
-fn has(args: &[String], letters: &str, long: &[&str]) -> bool {
+pub(super) fn has(args: &[String], letters: &str, long: &[&str]) -> bool {
     args.iter().take_while(|arg| *arg != "--").any(|arg| match arg.strip_prefix("--") {
         Some(_) => long.iter().any(|name| arg == name || arg.starts_with(&format!("{name}="))),
         None => arg.strip_prefix('-').is_some_and(|own| own.chars().any(|c| letters.contains(c))),
@@ -70,7 +83,7 @@ fn has(args: &[String], letters: &str, long: &[&str]) -> bool {
 }
 
 /// What is no option.
-fn targets(args: &[String]) -> impl Iterator<Item = &String> {
+pub(super) fn targets(args: &[String]) -> impl Iterator<Item = &String> {
     let mut ended = false;
     args.iter().filter(move |arg| {
         if !ended && *arg == "--" {
@@ -110,16 +123,40 @@ impl Walk<'_> {
             self.aliases.insert(name, script);
             return printed;
         }
+        let may_be_made = first.contains('/') || self.sets_path;
+        if let Some(source) = self.links.get(&name).cloned().filter(|_| may_be_made) {
+            let words = std::iter::once(source).chain(args.iter().cloned()).collect();
+            self.call(Call { words, input: input.clone(), made_file });
+        }
+        if may_be_made {
+            match self.was_written(first) {
+                Some(Some(text)) => drop(self.inner(&text, &Input::None)),
+                Some(None) => self.judgement.find("cannot be judged: it runs a file that it has just written"),
+                None => {}
+            }
+        }
         if let Some(left) = strip(&name, args, &mut self.judgement) {
             return match left {
                 Left::Words(words) => self.call(Call { words, input, made_file }),
+                Left::Any(all) => {
+                    let mut printed = None;
+                    for words in all.into_iter().rev() {
+                        printed = self.call(Call { words, input: input.clone(), made_file });
+                    }
+                    printed
+                }
                 Left::Script(script) => self.inner(&script, &input),
                 Left::Nothing => None,
             };
         }
         match name.as_str() {
             "echo" => return known(args, " ", true),
-            "printf" => return printf(args),
+            "printf" => {
+                if let Some(variable) = after(args, &["-v"]) {
+                    self.literal(&variable);
+                }
+                return printf(args);
+            }
             "cat" if targets(args).next().is_none() => {
                 return match input {
                     Input::Text(text) => Some(text),
@@ -133,7 +170,10 @@ impl Walk<'_> {
                     _ => None,
                 };
             }
-            "true" | ":" | "false" | "test" | "[" => return Some(String::new()),
+            "true" | ":" | "false" | "test" | "[" => {
+                args.iter().for_each(|arg| self.literal(arg));
+                return Some(String::new());
+            }
             "base64" | "base32" if has(args, "dD", &["--decode"]) => return decoded(&input),
             "eval" => return self.inner(&args.join(" "), &input),
             "trap" if args.len() > 1 => return self.inner(&args[0], &Input::None),
@@ -159,7 +199,7 @@ impl Walk<'_> {
     }
 
     /// Text that a shell runs.
-    fn inner(&mut self, script: &str, input: &Input) -> Option<String> {
+    pub(super) fn inner(&mut self, script: &str, input: &Input) -> Option<String> {
         if script.contains(UNKNOWN) {
             let what = match self.fetches {
                 true => "runs remote content as a script",
@@ -220,7 +260,7 @@ impl Walk<'_> {
         if ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].contains(&file.as_str()) {
             self.standard_input(input);
         }
-        match self.written.get(file.as_str()).cloned() {
+        match self.was_written(file) {
             Some(Some(text)) => drop(self.inner(&text, &Input::None)),
             Some(None) => self.judgement.find("cannot be judged: it runs a script that it has just written"),
             None => {}
@@ -341,6 +381,9 @@ impl Walk<'_> {
         }) {
             self.interpreter(args, flags, input, made_file);
         }
+        if self.told(name, args, input, made_file) {
+            return;
+        }
         match name {
             "rm" => self.rm(args),
             "unlink" if targets(args).any(|path| is_absolute(path)) => {
@@ -413,48 +456,11 @@ impl Walk<'_> {
                 self.written.insert(path.clone(), None);
             }),
             "cp" | "mv" | "install" | "ln" | "rsync" | "scp" => self.copy(args),
-            "sed" | "gsed" if has(args, "i", &["--in-place"]) => {
-                for path in targets(args).cloned().collect::<Vec<_>>() {
-                    if let Some(why) = self.sensitive(&path, true) {
-                        self.judgement.find(why);
-                    }
-                }
-            }
-            "awk" | "gawk" | "mawk" | "nawk"
-                if args.iter().any(|arg| arg.contains("system(") || arg.contains("| \"") || arg.contains("|\"")) =>
-            {
-                self.judgement.find("cannot be judged: an awk program runs commands");
-            }
-            "tar"
-                if args.iter().any(|arg| {
-                    arg.contains("--to-command") || arg.contains("--checkpoint-action") || arg.starts_with("-I")
-                }) =>
-            {
-                self.judgement.find("tar with a command of its own");
-            }
             "curl" | "wget" => {
                 if let Some(path) = after(args, &["-o", "-O", "--output", "--output-document"]) {
                     self.writes(&path);
                     self.written.insert(path, None);
                 }
-            }
-            "mapfile" | "readarray" => {
-                if let Some(script) = after(args, &["-C"]) {
-                    self.inner(&script, &Input::None);
-                }
-            }
-            "vim" | "vi" | "nvim" | "ex" | "view" | "gvim" | "vimdiff" | "emacs" | "ed" | "gdb" | "lldb" | "nano"
-            | "less" | "more" | "man" | "psql" | "sqlite3" | "mysql" | "ftp" | "sftp" | "make" | "gmake"
-                if args.iter().any(|arg| {
-                    arg.contains('!')
-                        || arg.contains("system(")
-                        || arg.starts_with("--eval")
-                        || arg.contains(".shell")
-                        || arg.starts_with("SHELL=")
-                }) || matches!(name, "ed" | "ex" | "make" | "gmake") && *input != Input::None
-                    || matches!(name, "gdb" | "lldb") && !args.is_empty() =>
-            {
-                self.judgement.find("a program that is told to run commands");
             }
             "crontab" if targets(args).next().is_some() || matches!(input, Input::Text(_) | Input::Made { .. }) => {
                 self.judgement.find("write to what is started by the system");
@@ -588,6 +594,7 @@ impl Walk<'_> {
         for source in named.iter().take(named.len().saturating_sub(1)) {
             let name = source.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
             self.written.insert(into.clone(), None);
+            self.links.insert(base(&into), source.clone());
             if self.sensitive(&into, false).is_none() && into.ends_with(['/', '~', '.']) {
                 self.writes(&format!("{}/{name}", into.trim_end_matches('/')));
             }
@@ -756,8 +763,7 @@ impl Walk<'_> {
             self.shell_file(None, input, made_file);
         } else if file.is_none() && *input != Input::None {
             self.judgement.find("script given to an interpreter on its standard input");
-        } else if let Some(file) = file.filter(|file| self.written.contains_key(file.as_str())) {
-            let _ = file;
+        } else if file.is_some_and(|file| self.was_written(file).is_some()) {
             self.judgement.find("cannot be judged: it runs a script that it has just written");
         }
     }
@@ -791,7 +797,7 @@ fn names_gateway(text: &str) -> bool {
 }
 
 /// The value of the first of these options.
-fn after(args: &[String], options: &[&str]) -> Option<String> {
+pub(super) fn after(args: &[String], options: &[&str]) -> Option<String> {
     args.iter().enumerate().find_map(|(at, arg)| {
         if options.contains(&arg.as_str()) {
             return args.get(at + 1).cloned();

@@ -68,6 +68,10 @@ pub(super) struct Walk<'a> {
     pub(super) vars: HashMap<String, String>,
     /// Files the line wrote, with what is known of their text.
     pub(super) written: HashMap<String, Option<String>>,
+    /// Names the line gave to files that were there, and the files.
+    pub(super) links: HashMap<String, String>,
+    /// `PATH` is set: a bare name may be a file that the line made.
+    pub(super) sets_path: bool,
     depth: usize,
     /// A command that was found fetches something from elsewhere.
     pub(super) fetches: bool,
@@ -91,6 +95,8 @@ impl<'a> Walk<'a> {
             place,
             vars: HashMap::new(),
             written: HashMap::new(),
+            links: HashMap::new(),
+            sets_path: false,
             depth: 0,
             fetches: false,
             bytes: 0,
@@ -294,11 +300,14 @@ impl<'a> Walk<'a> {
             }
             ExtendedTestExpr::Not(inner) | ExtendedTestExpr::Parenthesized(inner) => self.test(inner),
             ExtendedTestExpr::UnaryTest(_, word) => {
-                self.words_of(&word.value);
+                let text = self.whole(&word.value);
+                self.literal(&text);
             }
             ExtendedTestExpr::BinaryTest(_, a, b) => {
-                self.words_of(&a.value);
-                self.words_of(&b.value);
+                for word in [a, b] {
+                    let text = self.whole(&word.value);
+                    self.literal(&text);
+                }
             }
         }
     }
@@ -367,6 +376,15 @@ impl<'a> Walk<'a> {
                         UNKNOWN.to_string()
                     }
                 };
+                // A substitution in a value or a subscript may run when the variable is used (`@P`, `PS4`, arithmetic).
+                self.literal(&value);
+                if matches!(&assignment.name, AssignmentName::VariableName(name) if name == "PATH") {
+                    self.sets_path = true;
+                }
+                if let AssignmentName::ArrayElementName(_, index) = &assignment.name {
+                    let index = self.whole(index);
+                    self.literal(&index);
+                }
                 if let AssignmentName::VariableName(name) = &assignment.name
                     && RUNS.contains(&name.as_str())
                 {
@@ -511,6 +529,23 @@ impl<'a> Walk<'a> {
             |script: &str| self.script(script, None).map(|text| text.trim_end_matches('\n').to_owned());
         let mut reader = Reader { vars: &vars, substitute: &mut substitute };
         read(&mut reader, raw)
+    }
+
+    /// Looks at the substitutions in a text that are no more than text yet.
+    pub(super) fn literal(&mut self, text: &str) {
+        if self.depth < MOST_NESTED && (text.contains("$(") || text.contains('`')) {
+            self.depth += 1;
+            self.whole(text);
+            self.depth -= 1;
+        }
+    }
+
+    /// Whether the line wrote this file, and what is known of its text. Where it is counts for nothing: `cd` may come between.
+    pub(super) fn was_written(&self, path: &str) -> Option<Option<String>> {
+        let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+        let name = last(path);
+        let by_name = || self.written.iter().find(|(written, _)| last(written) == name).map(|(_, text)| text.clone());
+        self.written.get(path).cloned().or_else(by_name)
     }
 
     /// Whether so much was looked at that no more is.

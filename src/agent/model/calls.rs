@@ -89,13 +89,13 @@ impl Calls {
                 None => (before + position).checked_sub(items.len()),
             };
             match known.and_then(|known| self.calls.get_mut(known)).filter(|call| !piece.is_another(call)) {
-                Some(call) => call.take(piece, &mut self.length),
-                None => self.begin(piece),
+                Some(call) => call.take(&piece, &mut self.length),
+                None => self.begin(&piece),
             }
         }
     }
 
-    fn begin(&mut self, piece: Piece<'_>) {
+    fn begin(&mut self, piece: &Piece<'_>) {
         if self.calls.len() == MOST_CALLS {
             self.are_too_many = true;
             return;
@@ -107,14 +107,14 @@ impl Calls {
 
     /// Begins the call at `index` (of Anthropic's content blocks).
     pub(super) fn start(&mut self, index: Option<u64>, id: &str, name: &str) {
-        self.begin(Piece { index, id, name, arguments: None });
+        self.begin(&Piece { index, id, name, arguments: None });
     }
 
     /// Adds to the arguments of the call at `index`; there may be none.
     pub(super) fn add_arguments(&mut self, index: Option<u64>, piece: &str) {
         if let Some(call) = self.calls.iter_mut().rev().find(|call| call.index == index) {
             let arguments = Some(piece.to_owned());
-            call.take(Piece { index, id: "", name: "", arguments }, &mut self.length);
+            call.take(&Piece { index, id: "", name: "", arguments }, &mut self.length);
         }
     }
 
@@ -149,7 +149,7 @@ impl Calls {
 impl Growing {
     /// Some servers repeat id and name in every event: what is there already is not added again. `length` is what all
     /// calls have by now.
-    fn take(&mut self, piece: Piece<'_>, length: &mut usize) {
+    fn take(&mut self, piece: &Piece<'_>, length: &mut usize) {
         let arguments = piece.arguments.as_deref();
         let more = piece.id.len() + piece.name.len() + arguments.map_or(0, str::len);
         self.has_begun |= arguments.is_some();
