@@ -4,9 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::{Directive, Event};
+
+/// The systems of hooks, in the order in which they are asked (`spec/decisions.md` §3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookKind {
+    /// A policy of `config.yaml`.
+    Policy,
+    /// Rust code.
+    InProcess,
+    /// `hooks/<name>/HOOK.yaml`.
+    Gateway,
+    /// The `hooks:` block of `config.yaml`.
+    Shell,
+}
 
 /// Somebody who is told about events and, if it [`decides`](Hook::decides), asked about them.
 ///
@@ -19,6 +34,26 @@ pub trait Hook: Send + Sync + 'static {
 
     /// Event names and `prefix:*` wildcards, see [`crate::matches`].
     fn subscriptions(&self) -> &[String];
+
+    /// Which system it belongs to.
+    fn kind(&self) -> HookKind {
+        HookKind::InProcess
+    }
+
+    /// Where it was declared, for listings: a directory, a key of a file; empty for code.
+    fn source(&self) -> String {
+        String::new()
+    }
+
+    /// All that makes it this hook: two with the same identity are the same one, before and after a reload.
+    fn identity(&self) -> String {
+        format!("{} {}", self.source(), self.name())
+    }
+
+    /// Whether the hook is concerned by this event of those it subscribes to. Quick: it is asked on the path that tells.
+    fn wants(&self, _event: &Event, _payload: &Value) -> bool {
+        true
+    }
 
     /// Whether the hook is asked on events that can be decided. Otherwise, and on all other events, it is told.
     fn decides(&self) -> bool {

@@ -192,7 +192,9 @@ struct Concerned {
 impl Concerned {
     fn tell(&self, payload: &Arc<Value>) {
         for event in [&self.event, &self.second].into_iter().flatten() {
-            self.slot.tell(event.clone(), Arc::clone(payload));
+            if self.slot.wants(event, payload) {
+                self.slot.tell(event.clone(), Arc::clone(payload));
+            }
         }
     }
 }
@@ -215,7 +217,7 @@ impl Question {
         let mut outcome: Option<Directive> = None;
         let mut contexts: Vec<String> = Vec::new();
         for one in &self.asked {
-            let Some(event) = &one.event else { continue };
+            let Some(event) = one.event.as_ref().filter(|event| one.slot.wants(event, &payload)) else { continue };
             if outcome.as_ref().is_some_and(Directive::stops) {
                 one.tell(&payload);
                 continue;
@@ -252,7 +254,7 @@ impl Question {
         };
         let mut verdict = ToolCallVerdict::default();
         for one in &self.asked {
-            let Some(event) = &one.event else { continue };
+            let Some(event) = one.event.as_ref().filter(|event| one.slot.wants(event, &payload)) else { continue };
             if verdict.directive.stops() {
                 one.tell(&payload);
                 continue;

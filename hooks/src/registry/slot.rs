@@ -99,6 +99,10 @@ impl Slot {
         self.fail_closed
     }
 
+    pub(super) fn wants(&self, event: &Event, payload: &Value) -> bool {
+        self.hook.wants(event, payload)
+    }
+
     pub(super) fn stats(&self) -> HookStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HookStats {
