@@ -92,4 +92,7 @@ pub enum HookError {
     /// It answered something that cannot be read as an answer.
     #[error("invalid answer: {0}")]
     InvalidAnswer(String),
+    /// It had not ended at a deadline of its own.
+    #[error("no answer within {0:?}")]
+    Late(Duration),
 }

@@ -14,4 +14,4 @@ pub use directive::Directive;
 pub use event::{Answers, EVENTS, Event, EventRow, Fires, System, is_known, matches, suggest};
 pub use hook::{Hook, HookError, HookKind};
 pub use payload::Payload;
-pub use registry::{HookStats, Registry, ToolCallVerdict};
+pub use registry::{HookStats, Registry, Replaced, ToolCallVerdict};

@@ -4,8 +4,8 @@
 mod slot;
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ use slot::Slot;
 
 use crate::event::Closeness;
 use crate::payload::{PreToolCall, TELEMETRY_SCHEMA_VERSION};
-use crate::{Answers, Directive, Event, Hook, Payload, System};
+use crate::{Answers, Directive, Event, Hook, HookKind, Payload, System};
 
 /// Events waiting for one hook.
 const QUEUE_LIMIT: usize = 256;
@@ -27,7 +27,22 @@ pub struct Registry {
     registered: AtomicUsize,
     /// Replaced as a whole, so that a reader holds the lock only to copy the `Arc`.
     slots: RwLock<Arc<Vec<Arc<Slot>>>>,
+    /// Hooks that were taken out and may still have events to be told.
+    retired: Mutex<Vec<Weak<Slot>>>,
+    /// Payloads that were written as JSON.
+    payloads: AtomicU64,
     queue_limit: usize,
+}
+
+/// What a change of the set of hooks came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Replaced {
+    /// Hooks that were there before and stay, with what waits for them.
+    pub kept: usize,
+    /// New ones.
+    pub added: usize,
+    /// Those that hear of no further event.
+    pub removed: usize,
 }
 
 impl Default for Registry {
@@ -50,17 +65,68 @@ impl Registry {
 
     /// An empty registry where at most `limit` events (at least one) wait for each hook.
     pub fn with_queue_limit(limit: usize) -> Self {
-        Self { registered: AtomicUsize::new(0), slots: RwLock::default(), queue_limit: limit.max(1) }
+        Self {
+            registered: AtomicUsize::new(0),
+            slots: RwLock::default(),
+            retired: Mutex::default(),
+            payloads: AtomicU64::new(0),
+            queue_limit: limit.max(1),
+        }
     }
 
-    /// Adds a hook behind those that are there.
+    /// Adds a hook behind those of its kind, see [`HookKind`] for the order of the kinds.
     pub fn register(&self, hook: Arc<dyn Hook>) {
         let slot = Arc::new(Slot::new(hook, self.queue_limit));
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let mut longer = Vec::clone(&slots);
-        longer.push(slot);
+        let place = longer.partition_point(|there| there.kind() <= slot.kind());
+        longer.insert(place, slot);
         self.registered.store(longer.len(), Ordering::Release);
         *slots = Arc::new(longer);
+    }
+
+    /// Puts these hooks in the place of all of their kind, at once: an event is told to the set before or to the set after.
+    /// A hook of the same [`identity`](Hook::identity) stays as it is, with its queue and counters; paused ones run again.
+    /// Those that go are still told what waits for them, and calls under way end as they would have.
+    pub fn replace(&self, kind: HookKind, hooks: Vec<Arc<dyn Hook>>) -> Replaced {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let (mut before, mut all): (Vec<_>, Vec<_>) = slots.iter().cloned().partition(|slot| slot.kind() == kind);
+        let mut replaced = Replaced::default();
+        let mut own = Vec::with_capacity(hooks.len());
+        for hook in hooks {
+            let identity = hook.identity();
+            match before.iter().position(|slot| slot.identity() == identity) {
+                Some(at) => {
+                    let slot = before.remove(at);
+                    slot.resume();
+                    own.push(slot);
+                    replaced.kept += 1;
+                }
+                None => {
+                    own.push(Arc::new(Slot::new(hook, self.queue_limit)));
+                    replaced.added += 1;
+                }
+            }
+        }
+        replaced.removed = before.len();
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.retain(|slot| slot.strong_count() > 0);
+        retired.extend(before.iter().map(Arc::downgrade));
+        let place = all.partition_point(|there| there.kind() <= kind);
+        all.splice(place..place, own);
+        self.registered.store(all.len(), Ordering::Release);
+        *slots = Arc::new(all);
+        replaced
+    }
+
+    /// Lets paused hooks of this name run again. How many there were.
+    pub fn resume(&self, name: &str) -> usize {
+        self.slots().iter().filter(|slot| slot.name() == name && slot.resume()).count()
+    }
+
+    /// How many payloads were written as JSON since the start: none while no hook wants any.
+    pub fn payloads(&self) -> u64 {
+        self.payloads.load(Ordering::Relaxed)
     }
 
     /// Whether any hook is told or asked about the event. With no hook at all this is one atomic load.
@@ -77,7 +143,7 @@ impl Registry {
         if concerned.is_empty() {
             return;
         }
-        let Some(payload) = json_of(event, &payload()) else { return };
+        let Some(payload) = self.json_of(event, &payload()) else { return };
         for one in concerned {
             one.tell(&payload);
         }
@@ -122,7 +188,7 @@ impl Registry {
         if concerned.is_empty() {
             return None;
         }
-        let payload = json_of(event, &payload());
+        let payload = self.json_of(event, &payload());
         let (asked, told): (Vec<_>, Vec<_>) =
             concerned.into_iter().partition(|one| one.slot.decides() && answers.decides() && one.event.is_some());
         if let Some(payload) = &payload {
@@ -136,8 +202,8 @@ impl Registry {
     /// Waits until every hook has been told what it was to be told, at most this long. Returns how many events are left.
     pub async fn drain(&self, at_most: Duration) -> usize {
         let end = Instant::now() + at_most;
-        let slots = self.slots();
-        for slot in slots.iter() {
+        let slots = self.all();
+        for slot in &slots {
             if timeout_at(end, slot.idle()).await.is_err() {
                 break;
             }
@@ -148,7 +214,7 @@ impl Registry {
     /// Ends the telling: what waits is dropped (and counted), calls under way are cut off, later events are not queued.
     /// Deciding hooks are still asked.
     pub fn close(&self) {
-        for slot in self.slots().iter() {
+        for slot in self.all() {
             slot.close();
         }
     }
@@ -156,6 +222,17 @@ impl Registry {
     /// What each hook has done so far, in order of registration.
     pub fn stats(&self) -> Vec<HookStats> {
         self.slots().iter().map(|slot| slot.stats()).collect()
+    }
+
+    fn json_of<P: Payload>(&self, event: &Event, payload: &P) -> Option<Arc<Value>> {
+        self.payloads.fetch_add(1, Ordering::Relaxed);
+        json_of(event, payload)
+    }
+
+    /// Those that are loaded, and those that were and still have something to be told.
+    fn all(&self) -> Vec<Arc<Slot>> {
+        let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        self.slots().iter().cloned().chain(retired.iter().filter_map(Weak::upgrade)).collect()
     }
 
     fn slots(&self) -> Arc<Vec<Arc<Slot>>> {

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,13 +12,42 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
-use crate::{Answers, Directive, Event, Hook, HookError};
+use crate::{Answers, Directive, Event, Hook, HookError, HookKind};
 
-/// What a hook has done since it was registered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A hook that has not answered within its deadline so often, one call after the other, is paused.
+const LATE_IN_A_ROW: u32 = 10;
+/// Of so many of its last calls it is known how long they took.
+const SAMPLES: usize = 256;
+/// So much of a failure is shown, in characters.
+const SHOWN: usize = 400;
+
+/// A hook, and what it has done since it was registered.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HookStats {
     /// The hook.
     pub name: String,
+    /// Its system.
+    pub kind: HookKind,
+    /// Where it was declared.
+    pub source: String,
+    /// What it hears of.
+    pub events: Vec<String>,
+    /// Whether it is asked where there is something to decide.
+    pub decides: bool,
+    /// Whether not answering blocks.
+    pub fail_closed: bool,
+    /// How long a call may take, in seconds.
+    pub deadline: f64,
+    /// It was late so often that it is no longer called, until it is resumed.
+    pub paused: bool,
+    /// When it was last called, in Unix seconds.
+    pub last_run_at: Option<i64>,
+    /// What went wrong last.
+    pub last_failure: Option<String>,
+    /// How long half of its last 256 calls took at most, in milliseconds.
+    pub p50_ms: Option<f64>,
+    /// The same of 95 of 100.
+    pub p95_ms: Option<f64>,
     /// Times it was told or asked.
     pub calls: u64,
     /// Calls that ended in an error or a panic.
@@ -40,6 +69,18 @@ struct Counters {
     timeouts: AtomicU64,
     invalid_answers: AtomicU64,
     dropped: AtomicU64,
+    /// Calls that were late, one after the other.
+    late_in_a_row: AtomicU32,
+    paused: AtomicBool,
+}
+
+/// What the last calls were like.
+#[derive(Default)]
+struct Last {
+    /// In microseconds, at most [`SAMPLES`].
+    took: VecDeque<u32>,
+    run_at: Option<i64>,
+    failure: Option<String>,
 }
 
 #[derive(Default)]
@@ -57,6 +98,8 @@ struct Queue {
 pub(super) struct Slot {
     hook: Arc<dyn Hook>,
     name: String,
+    kind: HookKind,
+    identity: String,
     subscriptions: Vec<String>,
     decides: bool,
     deadline: Duration,
@@ -65,12 +108,15 @@ pub(super) struct Slot {
     queue: Mutex<Queue>,
     idle: Notify,
     counters: Counters,
+    last: Mutex<Last>,
 }
 
 impl Slot {
     pub(super) fn new(hook: Arc<dyn Hook>, queue_limit: usize) -> Self {
         Self {
             name: hook.name().to_owned(),
+            kind: hook.kind(),
+            identity: hook.identity(),
             subscriptions: hook.subscriptions().to_vec(),
             decides: hook.decides(),
             deadline: hook.deadline(),
@@ -80,7 +126,26 @@ impl Slot {
             queue: Mutex::default(),
             idle: Notify::new(),
             counters: Counters::default(),
+            last: Mutex::default(),
         }
+    }
+
+    pub(super) fn kind(&self) -> HookKind {
+        self.kind
+    }
+
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Lets it run again. Whether it was paused.
+    pub(super) fn resume(&self) -> bool {
+        self.counters.late_in_a_row.store(0, Ordering::Relaxed);
+        self.counters.paused.swap(false, Ordering::Relaxed)
+    }
+
+    fn is_paused(&self) -> bool {
+        self.counters.paused.load(Ordering::Relaxed)
     }
 
     pub(super) fn name(&self) -> &str {
@@ -105,8 +170,29 @@ impl Slot {
 
     pub(super) fn stats(&self) -> HookStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut took: Vec<u32> = last.took.iter().copied().collect();
+        let (run_at, failure) = (last.run_at, last.failure.clone());
+        drop(last);
+        took.sort_unstable();
+        // The smallest value that so many of a hundred do not exceed.
+        let part = |percent: usize| {
+            let rank = (took.len() * percent).div_ceil(100).max(1);
+            took.get(rank - 1).map(|micros| f64::from(*micros) / 1000.0)
+        };
         HookStats {
             name: self.name.clone(),
+            kind: self.kind,
+            source: self.hook.source(),
+            events: self.subscriptions.clone(),
+            decides: self.decides,
+            fail_closed: self.fail_closed,
+            deadline: self.deadline.as_secs_f64(),
+            paused: self.is_paused(),
+            last_run_at: run_at,
+            last_failure: failure,
+            p50_ms: part(50),
+            p95_ms: part(95),
             calls: read(&self.counters.calls),
             failures: read(&self.counters.failures),
             timeouts: read(&self.counters.timeouts),
@@ -137,7 +223,7 @@ impl Slot {
     /// Queues an event. Never waits: if the queue is full, its oldest event is dropped.
     pub(super) fn tell(self: &Arc<Self>, event: Event, payload: Arc<Value>) {
         let mut queue = self.queue();
-        if queue.closed {
+        if queue.closed || self.is_paused() {
             count(&self.counters.dropped, 1);
             return;
         }
@@ -203,6 +289,9 @@ impl Slot {
 
     /// Asks the hook. `None` if it has no opinion, or none that counts.
     pub(super) async fn ask(&self, event: &Event, payload: Arc<Value>, answers: Answers) -> Option<Directive> {
+        if self.is_paused() {
+            return None;
+        }
         let hook = Arc::clone(&self.hook);
         let asked = event.clone();
         let failure = match self.call(async move { hook.decide(&asked, payload).await }).await {
@@ -226,16 +315,50 @@ impl Slot {
         call: impl Future<Output = Result<T, HookError>> + Send + 'static,
     ) -> Result<T, Failure> {
         count(&self.counters.calls, 1);
+        let began = Instant::now();
         // Dropping the set aborts the call: at the deadline, and when whoever waits for it has gone.
         let mut task = JoinSet::new();
         task.spawn(call);
-        match tokio::time::timeout(self.deadline, task.join_next()).await {
+        let outcome = match tokio::time::timeout(self.deadline, task.join_next()).await {
             Ok(Some(Ok(Ok(outcome)))) => Ok(outcome),
             Ok(Some(Ok(Err(HookError::Failed(why))))) => Err(Failure::Failed(why)),
             Ok(Some(Ok(Err(HookError::InvalidAnswer(why))))) => Err(Failure::InvalidAnswer(why)),
+            Ok(Some(Ok(Err(HookError::Late(deadline))))) => Err(Failure::Late(deadline)),
             Ok(Some(Err(error))) => Err(Failure::Failed(panic_text(error))),
             Ok(None) => Err(Failure::Failed("it was not run".to_owned())),
             Err(_) => Err(Failure::Late(self.deadline)),
+        };
+        self.remember(began.elapsed(), outcome.as_ref().err());
+        outcome
+    }
+
+    /// Keeps what a call was like, and pauses a hook that is late again and again. One that guards is not paused: that would
+    /// let pass what it is there to stop.
+    fn remember(&self, took: Duration, failure: Option<&Failure>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.took.len() == SAMPLES {
+            last.took.pop_front();
+        }
+        last.took.push_back(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        last.run_at = i64::try_from(now).ok();
+        if let Some(failure) = failure {
+            last.failure = Some(failure.to_string().chars().take(SHOWN).collect());
+        }
+        drop(last);
+        if !matches!(failure, Some(Failure::Late(_))) {
+            self.counters.late_in_a_row.store(0, Ordering::Relaxed);
+            return;
+        }
+        let late = self.counters.late_in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
+        if late >= LATE_IN_A_ROW && !self.fail_closed && !self.counters.paused.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                hook = self.name,
+                source = self.hook.source(),
+                "The hook was late {late} times in a row and is paused: it is neither told nor asked. Mend it, then run \
+                 `hookgate hooks resume {}`.",
+                self.name
+            );
         }
     }
 

@@ -11,6 +11,8 @@ use crate::payload::{
     TransformLlmOutput, TurnStatus,
 };
 
+mod set;
+
 /// How a scripted hook behaves when it is called.
 enum Behaviour {
     Answers(Option<Directive>),
