@@ -10,13 +10,14 @@ pub mod model;
 mod prompt;
 mod rounds;
 mod smart;
+mod spill;
 pub mod tools;
 pub mod toolset;
 mod turn;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use hookgate_hooks::{Directive, Event, Registry};
@@ -32,6 +33,7 @@ pub use guard::Guard;
 use model::{Message, Model, ModelReply, ModelRequest};
 use rounds::Rounds;
 use smart::Adviser;
+pub use spill::Spill;
 use tools::{Host, Nobody, ToolTurn, Tools};
 use turn::{Turn, TurnEnd};
 
@@ -129,6 +131,7 @@ pub struct Agent {
     context_length: Option<u32>,
     guard: Guard,
     steps: Steps,
+    spill: Arc<RwLock<Spill>>,
 }
 
 /// Whether the model's server is there and takes the key; one sentence if not.
@@ -147,6 +150,7 @@ impl Agent {
             context_length: None,
             guard: Guard::default(),
             steps: Steps::default(),
+            spill: Arc::default(),
         }
     }
 
@@ -194,6 +198,13 @@ impl Agent {
         self
     }
 
+    /// Replaces what is done with long context of hooks; it may change while turns run.
+    #[must_use]
+    pub fn with_spill(mut self, spill: Arc<RwLock<Spill>>) -> Self {
+        self.spill = spill;
+        self
+    }
+
     /// Runs one turn. `partial` is called with the whole answer so far, whenever it grew; when an attempt breaks midway
     /// the next one begins again, so a call may be given less than the one before. Ends at once after `stop`, and
     /// tells `on_session_end` however it ends, also when this future is dropped.
@@ -234,13 +245,15 @@ impl Agent {
         stop: &CancellationToken,
     ) -> TurnOutcome {
         let mut question = turn.request.text.clone();
-        match self.hooks.ask(&Event::PRE_LLM_CALL, || turn.pre_llm_call()).await {
-            Directive::Context(context) => {
-                question.push_str("\n\n");
-                question.push_str(&context);
+        match self.hooks.ask_context(|| turn.pre_llm_call()).await {
+            Ok(pieces) => {
+                let spill = self.spill.read().unwrap_or_else(PoisonError::into_inner).clone();
+                for piece in pieces {
+                    question.push_str("\n\n");
+                    question.push_str(&spill.fitted(piece, &turn.request.session_id).await);
+                }
             }
-            Directive::Block { reason } => return stopped_by_a_hook("pre_llm_call", &reason),
-            _ => {}
+            Err(reason) => return stopped_by_a_hook("pre_llm_call", &reason),
         }
         if question.trim().is_empty() {
             return TurnOutcome::Failed {

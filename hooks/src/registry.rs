@@ -15,7 +15,7 @@ pub use slot::HookStats;
 use slot::Slot;
 
 use crate::event::Closeness;
-use crate::payload::{PreToolCall, TELEMETRY_SCHEMA_VERSION};
+use crate::payload::{PreLlmCall, PreToolCall, TELEMETRY_SCHEMA_VERSION};
 use crate::{Answers, Directive, Event, Hook, HookKind, Payload, System};
 
 /// Events waiting for one hook.
@@ -182,6 +182,21 @@ impl Registry {
         }
     }
 
+    /// Asks what is to be added to a prompt: the pieces of all hooks in their order, or why the turn must not go on.
+    pub fn ask_context(
+        &self,
+        payload: impl FnOnce() -> PreLlmCall,
+    ) -> impl Future<Output = Result<Vec<String>, String>> + Send {
+        let question = self.question(&Event::PRE_LLM_CALL, payload);
+        async move {
+            let Some(question) = question else { return Ok(Vec::new()) };
+            match question.answers().await {
+                (Some(Directive::Block { reason }), _) => Err(reason),
+                (_, contexts) => Ok(contexts),
+            }
+        }
+    }
+
     fn question<P: Payload>(&self, event: &Event, payload: impl FnOnce() -> P) -> Option<Question> {
         let answers = event.row().map_or(Answers::Ignored, |row| row.answers);
         let concerned = self.concerned(event);
@@ -287,9 +302,18 @@ struct Question {
 
 impl Question {
     async fn put(self) -> Directive {
+        match self.answers().await {
+            (Some(directive), _) => directive,
+            (None, contexts) if !contexts.is_empty() => Directive::Context(contexts.join("\n\n")),
+            (None, _) => Directive::Allow,
+        }
+    }
+
+    /// The answer that decides, and the contexts.
+    async fn answers(self) -> (Option<Directive>, Vec<String>) {
         let Some(payload) = self.payload else {
             let guard = self.asked.iter().find(|one| one.slot.fail_closed());
-            return guard.map_or(Directive::Allow, |one| one.slot.blocked("it could not be told about the event"));
+            return (guard.map(|one| one.slot.blocked("it could not be told about the event")), Vec::new());
         };
         let mut outcome: Option<Directive> = None;
         let mut contexts: Vec<String> = Vec::new();
@@ -307,11 +331,7 @@ impl Question {
                 Some(_) => {}
             }
         }
-        match outcome {
-            Some(directive) => directive,
-            None if !contexts.is_empty() => Directive::Context(contexts.join("\n\n")),
-            None => Directive::Allow,
-        }
+        (outcome, contexts)
     }
 }
 
