@@ -16,7 +16,7 @@ pub mod web_search;
 pub mod write_file;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,8 +169,8 @@ pub trait Host: Send + Sync {
     /// Asks the people who may say, and waits for one of them. Dropping the future withdraws the question visibly.
     async fn approve(&self, request: ApprovalRequest) -> Approval;
 
-    /// What a terminal printed, after the hooks of `transform_terminal_output` have seen it.
-    async fn transform_terminal_output(&self, command: &str, output: String, exit_code: i32) -> String;
+    /// What a command printed that ran in `cwd`, after the hooks of `transform_terminal_output` have seen it.
+    async fn transform_terminal_output(&self, command: &str, cwd: &Path, output: String, exit_code: i32) -> String;
 
     /// Sends a text besides the answer: to `platform:chat[:thread]`, or to where the turn answers. The place it went to.
     ///
@@ -288,7 +288,7 @@ impl Host for Nobody {
         Approval::Unasked("nobody is here".to_owned())
     }
 
-    async fn transform_terminal_output(&self, _command: &str, output: String, _exit_code: i32) -> String {
+    async fn transform_terminal_output(&self, _command: &str, _cwd: &Path, output: String, _code: i32) -> String {
         output
     }
 

@@ -428,7 +428,7 @@ impl Gateway {
             is_first_turn,
         };
         let cwd = self.0.rules.cwd.clone();
-        let host = Arc::new(TurnHost::new(self, row, &session.id, cwd.clone(), place));
+        let host = Arc::new(TurnHost::new(self, row, &session.id, place));
         let means = Means {
             tools: self.tools_for(row),
             cwd,

@@ -1,7 +1,7 @@
 //! The gateway as a turn's tools see it: who is asked, where a text goes, what must not be done twice.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +23,6 @@ pub(super) struct TurnHost {
     row: InboxRow,
     session_id: String,
     turn_id: String,
-    cwd: PathBuf,
     /// Tools whose effects are noted.
     noted: Mutex<HashSet<String>>,
     /// The turn's place among the running ones; given away while a person is waited for.
@@ -32,19 +31,12 @@ pub(super) struct TurnHost {
 }
 
 impl TurnHost {
-    pub(super) fn new(
-        gateway: &Gateway,
-        row: &InboxRow,
-        session_id: &str,
-        cwd: PathBuf,
-        place: OwnedSemaphorePermit,
-    ) -> Self {
+    pub(super) fn new(gateway: &Gateway, row: &InboxRow, session_id: &str, place: OwnedSemaphorePermit) -> Self {
         Self {
             gateway: gateway.clone(),
             row: row.clone(),
             session_id: session_id.to_owned(),
             turn_id: row.id.0.to_string(),
-            cwd,
             noted: Mutex::default(),
             place: tokio::sync::Mutex::new(Some(place)),
             waiting: AtomicUsize::new(0),
@@ -127,14 +119,14 @@ impl Host for TurnHost {
         self.without_place(self.gateway.ask_approval(&asker, &request)).await
     }
 
-    async fn transform_terminal_output(&self, command: &str, output: String, exit_code: i32) -> String {
+    async fn transform_terminal_output(&self, command: &str, cwd: &Path, output: String, exit_code: i32) -> String {
         let payload = || TransformTerminalOutput {
             command: command.to_owned(),
             output: output.clone(),
             returncode: exit_code,
             exit_code,
             task_id: self.session_id.clone(),
-            cwd: self.cwd.display().to_string(),
+            cwd: cwd.display().to_string(),
             env_type: "local",
         };
         match self.gateway.0.hooks.ask(&Event::TRANSFORM_TERMINAL_OUTPUT, payload).await {

@@ -407,7 +407,8 @@ async fn hooks_block_change_and_replace() {
     let world = world(&dir).hook(guard).hook(terminal.clone()).hook(result);
     run_test(world, async |t| {
         let echo = |word: &str| ("terminal", json!({ "command": format!("echo {word}") }));
-        t.model.calls_tools(&[echo("secret"), echo("old"), echo("loud"), echo("result")]).says("Done.");
+        let elsewhere = ("terminal", json!({ "command": "pwd", "cwd": "/" }));
+        t.model.calls_tools(&[echo("secret"), echo("old"), echo("loud"), echo("result"), elsewhere]).says("Done.");
         t.telegram.alice().says("go");
         assert_eq!(t.telegram.alice().hears().await?.text, "Done.");
         let told = results(&t.model);
@@ -415,7 +416,9 @@ async fn hooks_block_change_and_replace() {
         assert_eq!(told[1], json!({ "output": "new", "exit_code": 0 }));
         assert_eq!(told[2], json!({ "output": "quiet", "exit_code": 0 }));
         assert_eq!(told[3], json!("(empty)"), "providers refuse a blank text");
-        let seen = terminal.3.lock().unwrap()[0].clone();
+        let seen = terminal.3.lock().unwrap().clone();
+        assert!(seen.iter().any(|seen| seen["command"] == "pwd" && seen["cwd"] == "/"), "{seen:?}");
+        let seen = seen[0].clone();
         assert_eq!(
             (&seen["returncode"], &seen["exit_code"], &seen["env_type"]),
             (&json!(0), &json!(0), &json!("local"))

@@ -3,7 +3,7 @@
 
 mod plain;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,7 +114,8 @@ impl Tool for Terminal {
         if command.trim().is_empty() {
             return Err(ToolError::Failed("the argument `command` is empty".to_owned()));
         }
-        let spec = self.spec(command, cwd(call)?);
+        let cwd = cwd(call)?;
+        let spec = self.spec(command, cwd.clone());
         if call.flag("background", false)? {
             let id = self.background.start(&call.turn.session_id, command, spec).await?;
             return Ok(json!({ "id": id, "status": "running" }));
@@ -124,7 +125,7 @@ impl Tool for Terminal {
             finished = self.processes.run(spec.deadline(limit)) => finished.map_err(|error| not_started(&error))?,
             () = call.turn.stop.cancelled() => return Err(ToolError::Failed("the turn was interrupted".to_owned())),
         };
-        let (exit_code, output) = self.output(call, command, &finished).await;
+        let (exit_code, output) = self.output(call, command, &cwd, &finished).await;
         if finished.timed_out {
             return Err(ToolError::TimedOut(self.not_in_time(limit, &output)));
         }
@@ -134,10 +135,10 @@ impl Tool for Terminal {
 
 impl Terminal {
     /// The exit code, and what the model reads of the output: after the hooks, which see it as it is.
-    async fn output(&self, call: &ToolCall<'_>, command: &str, finished: &Finished) -> (i32, String) {
+    async fn output(&self, call: &ToolCall<'_>, command: &str, cwd: &Path, finished: &Finished) -> (i32, String) {
         let exit_code = if finished.timed_out { TIMED_OUT } else { finished.exit.code() };
         let output = plain::joined(&finished.stdout);
-        let output = call.turn.host.transform_terminal_output(command, output, exit_code).await;
+        let output = call.turn.host.transform_terminal_output(command, cwd, output, exit_code).await;
         (exit_code, plain(&output))
     }
 

@@ -40,7 +40,7 @@ impl Host for FakeHost {
         Err("not here".to_owned())
     }
 
-    async fn transform_terminal_output(&self, command: &str, output: String, exit_code: i32) -> String {
+    async fn transform_terminal_output(&self, command: &str, _cwd: &Path, output: String, exit_code: i32) -> String {
         self.seen.lock().unwrap().push((command.to_owned(), output.clone(), exit_code));
         self.answer.clone().unwrap_or(output)
     }
